@@ -23,7 +23,11 @@ from typing import Any
 from course_utils.wrong_use import WrongUse, public
 
 # What must be there to import, by need: torch.onnx.export calls onnx and onnxscript.
-MODULES = {"onnxruntime": ("onnxruntime", "onnx", "onnxscript"), "safetensors": ("safetensors",)}
+MODULES = {
+    "onnxruntime": ("onnxruntime", "onnx", "onnxscript"),
+    "safetensors": ("safetensors",),
+    "triton": ("triton",),
+}
 
 
 @dataclass(frozen=True)

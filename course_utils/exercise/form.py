@@ -22,7 +22,7 @@ ISOLATED_DEADLINE = 30.0
 
 FIXTURES = ("device", "tmp_path", "rank", "world_size")
 EXAMPLE = "t"
-NEEDS = ("cuda", "mps", "compiler", "cmake", "onnxruntime", "safetensors")
+NEEDS = ("cuda", "mps", "compiler", "cmake", "onnxruntime", "safetensors", "triton")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from course_utils.grading.forks import (
     OF_TORCH,
     PRELOAD,
     PRELOAD_TO_COMPILE,
+    READY_TO_INTERPRET,
     Forks,
     imported,
     will_need,
@@ -39,6 +40,7 @@ NEED = {
     "cmake": "cmake",
     "onnxruntime": "ONNX Runtime with onnx and onnxscript; `pip install -e '.[deploy]'` installs them",
     "safetensors": "safetensors; `pip install -e '.[deploy]'` installs it",
+    "triton": "Triton, which there is for Linux; `pip install -e '.[kernels]'` installs it",
 }
 # Seconds that an answer is given, after its deadline was signalled to it, to end by itself.
 UNWINDING = 1.0
@@ -150,6 +152,8 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcom
     alone = check.isolated
     deadline = check.deadline if alone else max(c.deadline for c, _ in todo) + UNWINDING
     needs = PRELOAD_TO_COMPILE if any("compiler" in c.needs for c, _ in todo) else ()
+    if any("triton" in c.needs for c, _ in todo) and "cuda" not in machine.devices():
+        needs += (READY_TO_INTERPRET,)
     try:
         checks, answer = packed(tuple(attempt.exercise.checks)), PackedAnswer.of(attempt.answer)
     except Exception as error:  # whatever pickling an answer raises

@@ -21,6 +21,7 @@ from course_utils.processes.workers import Worker, close_all, tried_again
 PRELOAD = ("course_utils.grading.attempt", "course_utils.measure")
 READY_TO_COMPILE = "course_utils.grading.ready_to_compile"
 READY_TO_MAKE_KERNELS = "course_utils.grading.ready_to_make_kernels"
+READY_TO_INTERPRET = "course_utils.grading.ready_to_interpret"
 PRELOAD_TO_COMPILE = (READY_TO_COMPILE, torch_private.COMPILE_FX, READY_TO_MAKE_KERNELS)
 
 

@@ -1,6 +1,7 @@
 """What runs in the process of an answer: a fork of the warm server, or a rank. It runs checks and tells what
 came of each; `attempt` reads that."""
 
+import importlib
 import os
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from course_utils.exercise import Check
 from course_utils.exercise.states import RAISED, TIMED_OUT
 from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run
-from course_utils.grading.forks import imported_after
+from course_utils.grading.forks import READY_TO_INTERPRET, imported_after
 from course_utils.processes import worker_process
 
 
@@ -25,6 +26,8 @@ def conduct(
     _enter_own_folder(folder)
     if not any(uses_gpus(checks[name], place) for name, place in todo):
         worker_process.hide_gpus()
+    if alone and "triton" in checks[todo[0][0]].needs:  # what a compiled kernel loads cannot be watched
+        importlib.import_module(READY_TO_INTERPRET)
     for name, place in todo:
         check = checks[name]
         modules = len(sys.modules)

@@ -14,6 +14,7 @@
     record_run(fn, *args)       losses, gradient norms, rates and modes of a training run
     flops(fn, *args)            floating-point operations of the matrix products
     kernel(kernel, grid, *args) what a Triton kernel loads and stores: bytes, sectors, strays, races
+    guard_kernels()             keeps kernels from memory that is not their tensors'
     with kernels() as launches  the same of every launch in a block
     time_ratio(a, b)            how much longer a takes than b, and how sure that is
     same_storage, storage_bytes
@@ -23,7 +24,7 @@ that rounds up. It imports no other room.
 """
 
 from course_utils.measure.compiled import graphs_compiled
-from course_utils.measure.kernel import kernel, kernels
+from course_utils.measure.kernel import guard_kernels, kernel, kernels
 from course_utils.measure.loading import loading
 from course_utils.measure.memory import live_bytes, peak_bytes, snapshot_timeline
 from course_utils.measure.operators import Operators, flops, operators
@@ -41,6 +42,7 @@ __all__ = [
     "Traffic",
     "flops",
     "graphs_compiled",
+    "guard_kernels",
     "kernel",
     "kernels",
     "live_bytes",

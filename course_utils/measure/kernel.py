@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils.measure.kernel_watch import Access, Array, Launch, Memory, Place, watching
+from course_utils.measure.kernel_watch import Access, Array, Launch, Memory, Place, guard, watching
 from course_utils.wrong_use import public
 
 SECTOR = 32  # bytes: the least that a GPU's memory hands out
@@ -147,6 +147,13 @@ class KernelTraffic:
         """In which as many bytes can lie."""
         return sum(site.fewest for site in self.sites)
 
+    def of(self, tensor: Tensor) -> TensorTraffic | None:
+        """That of the argument that begins where this tensor does; None where none does."""
+        for memory in self.launch.memories:
+            if memory.real == tensor.data_ptr():
+                return self.tensors[memory.names[0]]
+        return None
+
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.programs:,} program{'s' if self.programs != 1 else ''}"]
         lines += [f"  {one}" for one in dict.fromkeys(self.tensors.values())]
@@ -169,6 +176,16 @@ def kernel(
     with kernels() as found:
         kernel[grid](*args, **constants)
     return found[-1]
+
+
+@public
+def guard_kernels() -> None:
+    """From here on kernels that Triton interprets in this process stay inside their tensors: what one asks
+    for outside is not carried out, and a warning says so. (On a GPU it would read or write other memory.)
+
+    Raises `RuntimeError` where Triton is missing or compiles.
+    """
+    guard()
 
 
 @public

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,14 +39,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Access:
-    """What one program asked for in one call: of each live lane the address, in bytes, and whether it lies in
-    `memory`; `itemsize`: bytes of one lane. `differ`: lanes that store to one address bring other values."""
+    """What one program asked for in one call: of each live lane the address, in bytes, and the memory that it
+    lies in, None for outside; `itemsize`: bytes of one lane; `block`: the shape of all lanes, masked ones too.
+    `differ`: lanes that store to one address bring other values."""
 
     place: Place
     program: tuple[int, int, int]
     addresses: Array
     itemsize: int
     memory: int | None
+    block: tuple[int, ...]
     differ: bool = False
 
 
@@ -97,33 +101,42 @@ class Launch:
 
 @contextlib.contextmanager
 def watching(shuffle: int | None = None) -> Iterator[list[Launch]]:
-    """The launches of the block, in order. `shuffle`: programs run in an order drawn with this seed. What
-    lies outside every tensor isn't carried out: a load there gives what a masked one gives.
+    """The launches of the block, in order. `shuffle`: programs run in an order drawn with this seed. Raises
+    what `guard` raises."""
+    now = guard()
+    watcher = _Watcher([], None if shuffle is None else random.Random(shuffle))
+    now.watchers.append(watcher)
+    try:
+        yield watcher.launches
+    finally:
+        now.watchers.remove(watcher)
 
-    Raises `RuntimeError` where Triton is missing or doesn't interpret.
+
+@functools.cache
+def guard() -> _Guard:
+    """From here on what a kernel asks for outside its tensors is not carried out, in this process: a load
+    there gives what a masked one gives. A launch outside `watching` that strays warns.
+
+    Raises `RuntimeError` where Triton is missing or compiles.
     """
     interpreter = _interpreter()
-    watch = _Watch(interpreter, shuffle)
+    now = _Guard(interpreter)
+
+    def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
+        original = getattr(owner, name)
+        setattr(owner, name, lambda *args, **kwargs: by(original, *args, **kwargs))
+
     builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
-    with contextlib.ExitStack() as stack:
-
-        def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
-            original = getattr(owner, name)
-            stack.callback(setattr, owner, name, original)
-            setattr(owner, name, lambda self, *args, **kwargs: by(original, self, *args, **kwargs))
-
-        original = interpreter._implicit_cvt
-        stack.callback(setattr, interpreter, "_implicit_cvt", original)
-        interpreter._implicit_cvt = lambda value: watch.pointer(original, value)
-        replace(executor, "__call__", watch.launch)
-        replace(executor, "_init_args_hst", watch.arguments)
-        replace(builder, "set_grid_dim", watch.grid)
-        replace(builder, "set_grid_idx", watch.program)
-        replace(builder, "create_masked_load", watch.load)
-        replace(builder, "create_masked_store", watch.store)
-        replace(builder, "create_atomic_rmw", watch.atomic)
-        replace(builder, "create_atomic_cas", watch.compare_and_swap)
-        yield watch.launches
+    replace(interpreter, "_implicit_cvt", now.pointer)
+    replace(executor, "__call__", now.launch)
+    replace(executor, "_init_args_hst", now.arguments)
+    replace(builder, "set_grid_dim", now.grid)
+    replace(builder, "set_grid_idx", now.program)
+    replace(builder, "create_masked_load", now.load)
+    replace(builder, "create_masked_store", now.store)
+    replace(builder, "create_atomic_rmw", now.atomic)
+    replace(builder, "create_atomic_cas", now.compare_and_swap)
+    return now
 
 
 def _interpreter() -> Any:
@@ -141,24 +154,34 @@ def _interpreter() -> Any:
     return interpreter
 
 
-class _Watch:
-    def __init__(self, interpreter: Any, shuffle: int | None) -> None:
+@dataclass(eq=False)
+class _Watcher:
+    launches: list[Launch]
+    random: random.Random | None
+
+
+class _Guard:
+    def __init__(self, interpreter: Any) -> None:
         self.interpreter = interpreter
         self.int1 = interpreter.tl.int1
         self.triton = str(Path(interpreter.__file__).parents[1])
-        self.launches: list[Launch] = []
-        self.random = None if shuffle is None else random.Random(shuffle)
+        self.watchers: list[_Watcher] = []
+        self.now = Launch("")
         self.order: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.storages: list[int] = []
 
-    @property
-    def now(self) -> Launch:
-        return self.launches[-1]
-
     def launch(self, original: Any, executor: Any, *args: Any, **kwargs: Any) -> Any:
-        self.launches.append(Launch(executor.fn.__name__))
+        self.now = Launch(executor.fn.__name__)
         self.storages.clear()
-        return original(executor, *args, **kwargs)
+        for watcher in self.watchers:
+            watcher.launches.append(self.now)
+        try:
+            return original(executor, *args, **kwargs)
+        finally:
+            strays = sum(len(access.addresses) for access in self.now.accesses if access.memory is None)
+            if strays and not self.watchers:
+                told = f"{self.now.name} asked for {strays} addresses outside its tensors: not carried out"
+                warnings.warn(f"{told}. measure.kernel(...) says where.", stacklevel=3)
 
     def arguments(self, original: Any, executor: Any, args: Any, kwargs: Any) -> Any:
         on_host = original(executor, args, kwargs)
@@ -200,8 +223,8 @@ class _Watch:
         self.now.grid = sizes  # type: ignore[assignment]
         programs = list(np.ndindex(*sizes))
         shuffled = programs[:]
-        if self.random is not None:
-            self.random.shuffle(shuffled)
+        if self.watchers and (drawn := self.watchers[-1].random) is not None:
+            drawn.shuffle(shuffled)
         self.order = dict(zip(programs, shuffled, strict=True))
         original(builder, *sizes)
 
@@ -241,15 +264,18 @@ class _Watch:
         for number, memory in enumerate(self.now.memories):
             inside = left & memory.holds(addresses, itemsize)
             if inside.any():
-                differ = kind == "store" and _differ(addresses, live, value, inside)
                 found = addresses[inside]
-                self.now.accesses.append(Access(place, program, found, itemsize, number, differ))
+                if self.watchers:
+                    differ = kind == "store" and _differ(addresses, live, value, inside)
+                    self.now.accesses.append(
+                        Access(place, program, found, itemsize, number, asked.shape, differ)
+                    )
                 real[inside] = (found - memory.start + memory.real).astype(np.uint64)
                 left &= ~inside
             if not left.any():
                 break
         if left.any():
-            self.now.accesses.append(Access(place, program, addresses[left], itemsize, None))
+            self.now.accesses.append(Access(place, program, addresses[left], itemsize, None, asked.shape))
         carried_out, where = live.copy(), np.zeros(asked.shape, dtype=np.uint64)
         carried_out[live], where[live] = ~left, real
         handle = self.interpreter.TensorHandle

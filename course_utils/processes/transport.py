@@ -83,6 +83,8 @@ class _Pickler(cloudpickle.Pickler):
             self.globals_ref.setdefault(id(obj.__globals__), _Globals(obj.__globals__))
         elif isinstance(obj, _Cached) and (_is_local(obj) or _is_by_value(getattr(obj, "__module__", None))):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
+        elif type(obj).__module__.startswith("triton.runtime.") and type(obj).__name__ in _KERNELS:
+            return _kernel, (obj.fn,)
         elif (path := _path_of(obj)) is not None:
             return _found_at, path
         elif self.to_cpu and _is_on_a_device(obj):
@@ -124,6 +126,16 @@ def _is_local(obj: Any) -> bool:
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
     return functools.lru_cache(**parameters)(function)
+
+
+# What `triton.jit` makes of a function: which of the two, the process decides that it comes to.
+_KERNELS = ("JITFunction", "InterpretedFunction")
+
+
+def _kernel(function: Callable[..., Any]) -> Any:
+    import triton  # here: nobody else in this room needs it
+
+    return triton.jit(function)
 
 
 # Generators of which a process has one. `random.seed`, `np.random.rand` and others are their methods: with a

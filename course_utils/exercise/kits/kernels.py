@@ -1,0 +1,110 @@
+"""Kernels in Triton, for lesson 15: what a launch did to memory, judged from the interpreter's own accesses.
+
+Triton is imported so that it interprets kernels where there is no GPU to compile them for. Where it is
+missing there are stand-ins, so that an exercise can be read and its checks say what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+from torch import Tensor
+
+from course_utils import machine, measure
+from course_utils.exercise import expect
+from course_utils.exercise.given import Given
+from course_utils.measure.kernel import KernelTraffic
+
+if "cuda" not in machine.devices():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
+try:
+    import triton
+    import triton.language as tl
+
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        measure.guard_kernels()
+except ImportError:
+    triton: Any = SimpleNamespace(jit=lambda function: function)  # type: ignore[no-redef]
+    tl: Any = SimpleNamespace(constexpr=int)  # type: ignore[no-redef]
+
+__all__ = ["inside", "launched", "no_race", "once", "tl", "triton"]
+
+# What a launch may need of torch, beside the kernel: memory, and other shapes of what is there.
+_LAUNCHING = (
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+    "set_",
+    "zero_",
+    "fill_",
+)
+_LAUNCHING += ("zeros", "zeros_like", "new_zeros", "full", "full_like", "new_full", "resolve_conj")
+_SHAPES = ("view", "reshape", "expand", "permute", "transpose", "t", "alias", "slice", "select", "unsqueeze")
+_ALLOWED = {
+    *_LAUNCHING,
+    *_SHAPES,
+    "squeeze",
+    "as_strided",
+    "detach",
+    "copy_",
+    "clone",
+    "_to_copy",
+    "lift_fresh",
+}
+
+
+def launched(t: Given, call: str, name: str = "found", shuffle: int | None = None) -> list[KernelTraffic]:
+    """The launches of a call, whose result is `name` in the example from there on. Raises `Mismatch` where
+    there are none, and where operators of torch computed something."""
+    with measure.operators() as ran, measure.kernels(shuffle) as launches:
+        t.run(f"{name} = {call}")
+    expect.true(bool(launches), "no kernel was launched", "expected: a kernel of yours computes the result")
+    others = [one for one in ran.names if _base(one) not in _ALLOWED]
+    told = f"torch's own operators ran: {', '.join(dict.fromkeys(others))}"
+    expect.true(not others, told, "expected: the kernel computes; torch hands out memory")
+    for shape in {access.block for launch in launches for access in launch.launch.accesses}:
+        told = f"a block of shape {tuple(shape)}"
+        powers = all(size & (size - 1) == 0 for size in shape)
+        expect.true(powers, told, "expected: powers of two; Triton compiles no others")
+    return launches
+
+
+def inside(launches: list[KernelTraffic]) -> None:
+    """No program asked for an address outside the tensors."""
+    for launch in launches:
+        if launch.outside:
+            first, count = launch.outside[0], len(launch.outside)
+            told = f"{count:,} address{'es' if count > 1 else ''} outside every tensor; the first: {first}"
+            raise expect.Mismatch(told, "expected: none, whatever a mask does with the value later")
+
+
+def no_race(launches: list[KernelTraffic]) -> None:
+    """No two programs use an element that one of them stores to."""
+    for launch in launches:
+        if launch.races:
+            told = f"{len(launch.races):,} pairs of programs race; the first: {launch.races[0]}"
+            raise expect.Mismatch(told, "expected: the result doesn't depend on which program comes first")
+
+
+def once(t: Given, launches: list[KernelTraffic], loaded: list[str], stored: list[str]) -> None:
+    """Over all launches each element of these tensors of the example is loaded, or stored, exactly once."""
+    for names, kind in ((loaded, "load"), (stored, "store")):
+        for name in names:
+            tensor: Tensor = getattr(t, name)
+            counts = sum(getattr(one, f"{kind}s").sum() for one in _of(launches, tensor))
+            least = min((int(getattr(one, f"{kind}s").min()) for one in _of(launches, tensor)), default=0)
+            past = "loaded" if kind == "load" else "stored"
+            told = f"`{name}` has {tensor.numel():,} elements, and {int(counts):,} were {past}"
+            expect.true(counts == tensor.numel() and least == 1, told, f"expected: each is {past} once")
+
+
+def _of(launches: list[KernelTraffic], tensor: Tensor) -> list[Any]:
+    return [found for launch in launches if (found := launch.of(tensor)) is not None]
+
+
+def _base(operator: str) -> str:
+    return operator.split("::")[-1].removeprefix("aten.").split(".")[0]

@@ -1,0 +1,93 @@
+"""A sum, one block a program
+
+Write a kernel in Triton, and the function that launches it: `add_kernel(x, y)` returns `x + y` for two
+contiguous tensors of one shape and dtype, of any size but 0.
+
+- A program handles one block of at most 1,024 elements.
+- Each element of `x` and `y` is loaded once, and each of the result is stored once.
+- No program touches an address outside the tensors.
+
+Write the kernel above `add_kernel`, in the same cell.
+"""
+
+from torch import Tensor
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits.kernels import inside, launched, once
+
+exercise = Exercise(
+    minutes=15,
+    core=True,
+    hints=[
+        "How many blocks of 1,024 are there in 2,500 elements? What does the last one have to leave out?",
+        "Program 3 handles the elements from `3 * BLOCK` on. `tl.program_id(0)` says which program this is, "
+        "and `tl.arange(0, BLOCK)` counts within its block. Which of these elements exist?",
+        "Compare the offsets with `n`, and pass the result as `mask=` to both loads and to the store. "
+        "`triton.cdiv(n, BLOCK)` rounds up; so many programs go into the brackets: `kernel[(programs,)](...)`.",
+    ],
+)
+
+
+@exercise.starter
+def add_kernel(x: Tensor, y: Tensor) -> Tensor:
+    """x + y, by a kernel"""
+    raise NotImplementedError
+
+
+_SIZES = {
+    "one block": "x, y = torch.randn(2, 1024)",
+    "a block that is not full": "x, y = torch.randn(2, 100)",
+    "2,500 elements": "x, y = torch.randn(2, 2500)",
+    "one element": "x, y = torch.randn(2, 1)",
+    "1,025 elements": "x, y = torch.randn(2, 1025)",
+}
+_CASES = {label: f"torch.manual_seed(0)\n{setup}" for label, setup in _SIZES.items()}
+_KINDS = {
+    "a matrix": "torch.manual_seed(0)\nx, y = torch.randn(2, 37, 41, device=device)",
+    "float16": "torch.manual_seed(0)\nx, y = torch.randn(2, 1500, device=device).half()",
+    "int64": "x, y = torch.arange(3000, device=device).view(2, 1500) * 2**33",
+}
+
+
+@exercise.check(needs="triton", cases=_CASES | _KINDS)
+def values(t, device):
+    """The result is `x + y`
+
+    A grid that is rounded down leaves the last elements as they came out of `torch.empty`: anything may stand
+    there. The result has the shape and the dtype of `x`.
+    """
+    expect.equal(t.call("add_kernel(x, y)"), t.x + t.y)
+
+
+@exercise.check(isolated=True, needs="triton", cases=_CASES)
+def addresses(t):
+    """No program goes beyond the end of a tensor
+
+    A block has a fixed size, and a tensor has any. Without a mask the last program loads and stores what lies
+    behind the tensor. A load gives numbers that nobody asked for; a store writes into another tensor.
+    """
+    inside(launched(t, "add_kernel(x, y)"))
+
+
+@exercise.check(isolated=True, needs="triton", cases=_CASES)
+def traffic(t):
+    """Each element is loaded once and stored once
+
+    A kernel like this one waits for memory, so its time is the bytes that it moves: two loads and a store for
+    each element. Blocks that overlap move some of them twice.
+    """
+    once(t, launched(t, "add_kernel(x, y)"), ["x", "y"], ["found"])
+
+
+@exercise.check(isolated=True, needs="triton", given="x, y = torch.ones(2, 5000)")
+def blocks(t):
+    """A program handles one block of at most 1,024 elements
+
+    A GPU runs thousands of programs at a time. One program with a block as large as the tensor uses a single
+    one of its processors, and Triton refuses blocks beyond about a million elements.
+    """
+    for launch in launched(t, "add_kernel(x, y)"):
+        most = max(len(access.addresses) for access in launch.launch.accesses)
+        expect.true(most <= 1024, f"a block has {most:,} elements", "expected: at most 1,024")
+        told = f"{launch.programs} program{'s' * (launch.programs > 1)} for 5,000 elements"
+        expect.true(launch.programs >= 5, told, "expected: one for each block")
