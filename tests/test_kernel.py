@@ -267,6 +267,15 @@ def test_compare_and_swap():
     assert [str(one).partition(",")[0] for one in found.outside] == ["program 2 atomics x at element 2"]
 
 
+def test_what_is_guarded_goes_on_with_a_warning():
+    measure.guard_kernels()
+    storage = torch.full((4 * WIDTH,), 7.0)
+    x, y, out = torch.ones(N), torch.ones(N), storage[:N]
+    with pytest.warns(UserWarning, match="add_unmasked asked for 84 addresses outside its tensors"):
+        add_unmasked[(4,)](x, y, out, B=WIDTH)
+    assert (storage[:N] == 2).all() and (storage[N:] == 7).all()
+
+
 def test_launches_of_a_block():
     x = torch.randn(4, 8)
     with measure.kernels() as launches:
@@ -292,6 +301,40 @@ def test_where_nothing_can_be_watched(before, told):
 
 
 del os.environ["TRITON_INTERPRET"]  # not for the processes of other tests
+
+
+A_MODULE = """
+import triton, triton.language as tl
+
+@triton.jit
+def double(x, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(x + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+"""
+SENT = """
+import pickle, sys
+import cloudpickle, torch, kernels_of_a_reader as module
+from course_utils.processes import transport
+
+cloudpickle.register_pickle_by_value(module)
+assert type(module.double).__name__ == "JITFunction"
+data, sources = transport.dumps(module.double)
+import course_utils.grading.ready_to_interpret
+from course_utils import measure
+
+transport.install_sources(sources)
+x = torch.ones(8)
+print(measure.kernel(pickle.loads(data), (1,), x, 6, B=8).bytes, x.sum().item())
+"""
+
+
+def test_a_kernel_that_would_be_compiled_is_interpreted_where_it_is_sent(tmp_path):
+    (tmp_path / "kernels_of_a_reader.py").write_text(A_MODULE)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", SENT]
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == "48 14.0\n", done.stderr
 
 
 @pytest.fixture(autouse=True)

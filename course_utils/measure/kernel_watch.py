@@ -39,9 +39,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Access:
-    """What one program asked for in one call: of each live lane the address, in bytes, and the memory that it
-    lies in, None for outside; `itemsize`: bytes of one lane; `block`: the shape of all lanes, masked ones too.
-    `differ`: lanes that store to one address bring other values."""
+    """What one program asked for in one call: of each live lane the address, in bytes, and the memory that
+    it lies in, None for outside; `itemsize`: bytes of one lane; `block`: the shape of all lanes, masked ones
+    too. `differ`: lanes that store to one address bring other values."""
 
     place: Place
     program: tuple[int, int, int]
