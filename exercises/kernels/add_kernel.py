@@ -23,7 +23,7 @@ exercise = Exercise(
         "Program 3 handles the elements from `3 * BLOCK` on. `tl.program_id(0)` says which program this is, "
         "and `tl.arange(0, BLOCK)` counts within its block. Which of these elements exist?",
         "Compare the offsets with `n`, and pass the result as `mask=` to both loads and to the store. "
-        "`triton.cdiv(n, BLOCK)` rounds up; so many programs stand in the brackets: `kernel[(programs,)](…)`.",
+        "`triton.cdiv(n, BLOCK)` rounds up; put that into the brackets: `kernel[(programs,)](…)`.",
     ],
 )
 
