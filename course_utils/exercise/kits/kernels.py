@@ -6,6 +6,8 @@ missing there are stand-ins, so that an exercise can be read and its checks say 
 
 from __future__ import annotations
 
+import linecache
+import math
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +31,7 @@ except ImportError:
     triton: Any = SimpleNamespace(jit=lambda function: function)  # type: ignore[no-redef]
     tl: Any = SimpleNamespace(constexpr=int)  # type: ignore[no-redef]
 
-__all__ = ["inside", "launched", "no_race", "once", "tl", "triton"]
+__all__ = ["inside", "interpreted", "launched", "no_race", "once", "small_blocks", "tl", "triton"]
 
 # What a launch may need of torch, beside the kernel: memory, and other shapes of what is there.
 _LAUNCHING = (
@@ -73,6 +75,20 @@ def launched(t: Given, call: str, name: str = "found", shuffle: int | None = Non
     return launches
 
 
+def interpreted(code: str, name: str) -> dict[str, Any]:
+    """What this code defines: kernels, and functions that launch them. For an isolated check, whose process
+    interprets."""
+    import triton  # as it is there
+    import triton.language as tl
+
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
+    file = f"<{name}>"
+    linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+    names = {"triton": triton, "tl": tl, "__name__": name}
+    exec(compile(code, file, "exec"), names)
+    return names
+
+
 def inside(launches: list[KernelTraffic]) -> None:
     """No program asked for an address outside the tensors."""
     for launch in launches:
@@ -100,6 +116,14 @@ def once(t: Given, launches: list[KernelTraffic], loaded: list[str], stored: lis
             past = "loaded" if kind == "load" else "stored"
             told = f"`{name}` has {tensor.numel():,} elements, and {int(counts):,} were {past}"
             expect.true(counts == tensor.numel() and least == 1, told, f"expected: each is {past} once")
+
+
+def small_blocks(launches: list[KernelTraffic], most: int = 1024) -> None:
+    """No access is to a block of more elements than this, masked ones counted."""
+    for launch in launches:
+        largest = max((access.block for access in launch.launch.accesses), key=math.prod, default=())
+        told = f"a block of shape {tuple(largest)} has {math.prod(largest):,} elements"
+        expect.true(math.prod(largest) <= most, told, f"expected: at most {most:,}, masked ones counted")
 
 
 def _of(launches: list[KernelTraffic], tensor: Tensor) -> list[Any]:
