@@ -1,0 +1,98 @@
+"""A transpose that wastes no sector
+
+Write a kernel, and the function that launches it: `transpose_kernel(x)` returns the transpose of a contiguous
+float32 matrix of any size, as a contiguous matrix.
+
+- A GPU's memory is read and written in sectors of 32 bytes. If both sizes are multiples of 8, loads and
+  stores touch no more sectors than their elements fill.
+- A block has at most 1,024 elements.
+- Each element is loaded once and stored once.
+- No program touches an address outside the tensors.
+
+Write the kernel above `transpose_kernel`, in the same cell.
+"""
+
+from torch import Tensor
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits.kernels import inside, launched, once, small_blocks
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "A row of `x` fills its sectors, and becomes a column of the result, where each element lies in "
+        "another sector. Which block of `x` has at least 8 neighbours in both directions?",
+        "A tile of 32 × 32, in a grid of two dimensions: rows from `tl.program_id(0) * 32` on, and columns "
+        "from `tl.program_id(1) * 32` on. `rows[:, None]` and `columns[None, :]` give a tile of offsets.",
+        "Element `[i, j]` lies at `i * width + j` in `x`, and at `j * height + i` in the result. The mask is "
+        "`(i < height) & (j < width)`. `tl.trans(tile)` turns the tile around, and the mask if you need it.",
+    ],
+)
+
+
+@exercise.starter
+def transpose_kernel(x: Tensor) -> Tensor:
+    """(height, width) -> (width, height), contiguous, by a kernel"""
+    raise NotImplementedError
+
+
+def _drawn(*sizes):
+    return {one.replace(",", " ×"): f"torch.manual_seed(0)\nx = torch.randn({one})" for one in sizes}
+
+
+_ALIGNED = _drawn("48, 24", "8, 104")
+_RAGGED = _drawn("33, 65", "1, 40", "40, 1", "3, 5")
+
+
+@exercise.check(needs="triton", cases={k: f"{v}.to(device)" for k, v in (_ALIGNED | _RAGGED).items()})
+def values(t, device):
+    """The result is the transpose, and contiguous
+
+    Element `[i, j]` goes to `[j, i]`. In a contiguous matrix a step to the next row is as long as a row: the
+    width of `x` before, and its height afterwards.
+    """
+    found = t.call("transpose_kernel(x)")
+    expect.equal(found, t.x.t())
+    expect.strides(found, (len(t.x), 1))
+
+
+@exercise.check(isolated=True, needs="triton", cases=_ALIGNED | _RAGGED)
+def addresses(t):
+    """No program goes beyond the end of a tensor
+
+    A tile at the edge has rows or columns that don't exist. A store needs a mask too: turned around like the
+    tile, if the tile was.
+    """
+    inside(launched(t, "transpose_kernel(x)"))
+
+
+@exercise.check(isolated=True, needs="triton", cases=_ALIGNED | _RAGGED)
+def traffic(t):
+    """Each element is loaded once and stored once
+
+    A column that doesn't exist has an offset all the same, which is that of an element in another row. A mask
+    that compares the offset alone lets it through.
+    """
+    once(t, launched(t, "transpose_kernel(x)"), ["x"], ["found"])
+
+
+@exercise.check(isolated=True, needs="triton", cases=_ALIGNED)
+def sectors(t):
+    """Loads and stores touch as few sectors as possible
+
+    A sector of 32 bytes has 8 neighbours of a row. Whoever asks for one of them alone has the whole sector
+    moved. By rows the stores do that, and by columns the loads. A tile has neighbours in both directions.
+    """
+    for launch in launched(t, "transpose_kernel(x)"):
+        for site in launch.sites:
+            expect.true(site.sectors == site.fewest, str(site), "expected: no more than at best")
+
+
+@exercise.check(isolated=True, needs="triton", given="x = torch.zeros(40, 72)")
+def blocks(t):
+    """A block has at most 1,024 elements
+
+    A tile has to fit the registers and the shared memory of one of the GPU's processors. Its sides have
+    fixed sizes, whatever the matrix is.
+    """
+    small_blocks(launched(t, "transpose_kernel(x)"))
