@@ -83,13 +83,11 @@ _CODE = exercise.starter_object.__doc__.partition("\n\n")[2].replace("\n    ", "
 _WHYS = {
     "double[(3,)]: program 1 loads": "A program begins at its number times the size of a block.",
     "double[(3,)]: program 2 loads": "The block goes on to 11, and the mask asks `where < n`.",
-    "double[(3,)]: bytes of x that all programs load": "An element that is masked moves no bytes; a float32 "
-    "has 4 of them.",
+    "double[(3,)]: bytes of x that all programs load": "A masked element moves no bytes; a float32 has 4.",
     "unmasked[(3,)]: program 2 asks for, outside x": "A block has its full size, whatever the tensor's is.",
     "total[(3,)]: program 2 stores the number": "Masked places of the block hold `other`, and are summed.",
     "double[(4,)]: program 3 loads": "A block that begins behind the end has no element of the tensor.",
-    "double: programs for 1,000 elements in blocks of 256": "The number of blocks is rounded up: the last "
-    "one need not be full.",
+    "double: programs for 1,000 elements in blocks of 256": "The last block need not be full.",
     "tiles[(2, 2)]: program (1, 0) loads": "`program_id(0)` counts rows of tiles here, and `program_id(1)` "
     "counts columns of tiles. The mask leaves out the row that isn't there.",
     "flat_mask[(2, 2)]: program (0, 1) loads": "The next row begins behind the end of a row. Its elements "
@@ -103,10 +101,6 @@ def _launch(name, grid, *args, **blocks):
 
 def _double(programs, size=10, block=4):
     return _launch("double", (programs,), torch.ones(size), size, BLOCK=block)
-
-
-def _tiles(name):
-    return _launch(name, (2, 2), torch.ones(3, 5), 3, 5)
 
 
 def _loads(found, *program):
@@ -133,6 +127,7 @@ def _strays():
     return tuple(sorted({one.element for one in found.outside if one.program == (2,)}))
 
 
+_TILED = (2, 2), torch.ones(3, 5), 3, 5
 _TRUTHS = {
     "double[(3,)]: program 1 loads": lambda: _loads(_double(3), 1),
     "double[(3,)]: program 2 loads": lambda: _loads(_double(3), 2),
@@ -141,8 +136,8 @@ _TRUTHS = {
     "total[(3,)]: program 2 stores the number": _number,
     "double[(4,)]: program 3 loads": lambda: _loads(_double(4), 3),
     "double: programs for 1,000 elements in blocks of 256": lambda: _fewest(1000, 256),
-    "tiles[(2, 2)]: program (1, 0) loads": lambda: _loads(_tiles("tiles"), 1, 0),
-    "flat_mask[(2, 2)]: program (0, 1) loads": lambda: _loads(_tiles("flat_mask"), 0, 1),
+    "tiles[(2, 2)]: program (1, 0) loads": lambda: _loads(_launch("tiles", *_TILED), 1, 0),
+    "flat_mask[(2, 2)]: program (0, 1) loads": lambda: _loads(_launch("flat_mask", *_TILED), 0, 1),
 }
 
 

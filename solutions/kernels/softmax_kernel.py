@@ -103,16 +103,13 @@ def _whole(x, tops, sums, out, n, parts, B: tl.constexpr, P: tl.constexpr):
 
 def _two_launches(x):
     rows, n = x.shape
+    if n <= 1024:
+        return softmax_kernel(x)
     out, parts = torch.empty_like(x), triton.cdiv(n, 512)
-    if n <= 512:
-        _short[(rows, 1)](x, out, n, BLOCK=512)
-    elif n <= 1024:
-        _short[(rows,)](x, out, n, BLOCK=1024)
-    else:
-        tops, sums = x.new_empty(rows, parts), x.new_empty(rows, parts)
-        _parts[(rows, parts)](x, tops, sums, n, parts, B=512)
-        P = triton.next_power_of_2(parts)
-        _whole[(rows, parts)](x, tops, sums, out, n, parts, B=512, P=P)
+    tops, sums = x.new_empty(rows, parts), x.new_empty(rows, parts)
+    _parts[(rows, parts)](x, tops, sums, n, parts, B=512)
+    P = triton.next_power_of_2(parts)
+    _whole[(rows, parts)](x, tops, sums, out, n, parts, B=512, P=P)
     return out
 
 
