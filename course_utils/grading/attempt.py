@@ -95,6 +95,8 @@ def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[Vis
             found.append((check, Place()))
             continue
         wanted = [need for need in check.needs if need in ("cuda", "mps")]
+        if "triton" in check.needs:  # a process compiles kernels, for a GPU, or interprets them
+            wanted = ["cuda"] if "cuda" in devices else ["cpu"]
         if check.ranks and not wanted:
             wanted = [name for name in devices if machine.serves(name, check.ranks)] or ["cpu"]
         found += [(check, Place(device=name)) for name in wanted or devices]

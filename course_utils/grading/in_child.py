@@ -26,8 +26,9 @@ def conduct(
     _enter_own_folder(folder)
     if not any(uses_gpus(checks[name], place) for name, place in todo):
         worker_process.hide_gpus()
-    if alone and "triton" in checks[todo[0][0]].needs:  # what a compiled kernel loads cannot be watched
-        importlib.import_module(READY_TO_INTERPRET)
+        if any("triton" in checks[name].needs for name, _ in todo):
+            importlib.import_module(READY_TO_INTERPRET)
+            os.environ["TRITON_INTERPRET"] = "1"  # read again when a kernel is defined
     for name, place in todo:
         check = checks[name]
         modules = len(sys.modules)

@@ -191,7 +191,7 @@ def guard_kernels() -> None:
 @public
 @contextlib.contextmanager
 def kernels(shuffle: int | None = None) -> Iterator[list[KernelTraffic]]:
-    """What each launch within the block did to memory, in order; complete when the block is left.
+    """Notes what each launch within the block does to memory, in order; complete when the block is left.
 
         with measure.kernels() as launches:
             y = softmax(x)

@@ -34,29 +34,20 @@ except ImportError:
 __all__ = ["inside", "interpreted", "launched", "no_race", "once", "small_blocks", "tl", "triton"]
 
 # What a launch may need of torch, beside the kernel: memory, and other shapes of what is there.
-_LAUNCHING = (
+_LAUNCHING = {
     "empty",
     "empty_like",
-    "new_empty",
     "empty_strided",
+    "new_empty",
     "new_empty_strided",
     "set_",
-    "zero_",
-    "fill_",
-)
-_LAUNCHING += ("zeros", "zeros_like", "new_zeros", "full", "full_like", "new_full", "resolve_conj")
-_SHAPES = ("view", "reshape", "expand", "permute", "transpose", "t", "alias", "slice", "select", "unsqueeze")
-_ALLOWED = {
-    *_LAUNCHING,
-    *_SHAPES,
-    "squeeze",
-    "as_strided",
-    "detach",
-    "copy_",
-    "clone",
-    "_to_copy",
-    "lift_fresh",
+    "resolve_conj",
 }
+_LAUNCHING |= {"zeros", "zeros_like", "new_zeros", "zero_", "full", "full_like", "new_full", "fill_"}
+_SHAPES = {"view", "reshape", "expand", "permute", "transpose", "t", "alias", "slice", "select", "unsqueeze"}
+_ALLOWED = (
+    _LAUNCHING | _SHAPES | {"squeeze", "as_strided", "detach", "copy_", "clone", "_to_copy", "lift_fresh"}
+)
 
 
 def launched(t: Given, call: str, name: str = "found", shuffle: int | None = None) -> list[KernelTraffic]:
@@ -81,7 +72,6 @@ def interpreted(code: str, name: str) -> dict[str, Any]:
     import triton  # as it is there
     import triton.language as tl
 
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
     file = f"<{name}>"
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     names = {"triton": triton, "tl": tl, "__name__": name}
