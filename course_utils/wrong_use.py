@@ -87,6 +87,7 @@ _KINDS: dict[str, tuple[str, _Test]] = {
     "Collection": ("a list", _is_listed),
     "DataLoader": ("a DataLoader", _has("num_workers")),
     "ExportedProgram": ("what torch.export.export(...) gave", _has("graph_module")),
+    "KernelTraffic": ("what measure.kernel(...) gave", _has("fewest_sectors")),
     "Loss": ("a function", callable),
     "Loading": ("what measure.loading(...) gave", _has("batches")),
     "Mapping": ("a dictionary", _has("items")),

@@ -11,6 +11,7 @@ from course_utils.draw.exports import exports
 from course_utils.draw.floats import floats
 from course_utils.draw.graph import graph
 from course_utils.draw.hooks import hooks
+from course_utils.draw.kernel import kernel
 from course_utils.draw.lanes import lanes
 from course_utils.draw.latency import latency
 from course_utils.draw.loading import loading
@@ -33,6 +34,7 @@ __all__ = [
     "floats",
     "graph",
     "hooks",
+    "kernel",
     "lanes",
     "latency",
     "loading",

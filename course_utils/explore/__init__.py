@@ -10,6 +10,7 @@ from course_utils.explore.compiled import compiled
 from course_utils.explore.floats import floats
 from course_utils.explore.graph import graph
 from course_utils.explore.inplace import inplace
+from course_utils.explore.kernel import kernel
 from course_utils.explore.lanes import lanes
 from course_utils.explore.loading import loading
 from course_utils.explore.modules import modules
@@ -24,6 +25,7 @@ __all__ = [
     "floats",
     "graph",
     "inplace",
+    "kernel",
     "lanes",
     "loading",
     "modules",

@@ -1,0 +1,300 @@
+"""What a Triton kernel does to its tensors: their elements as grids, and the sectors of memory below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from course_utils.draw import palette
+from course_utils.draw.kernel_seen import LOADED, STORED, Array, Elements, Seen
+from course_utils.draw.labels import LETTER, Label, counted, cut
+from course_utils.draw.picture import Picture
+from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
+from course_utils.measure.kernel import SECTOR, KernelTraffic
+from course_utils.wrong_use import WrongUse, public
+
+MOST_ROWS, MOST_COLUMNS, LONGEST = 64, 128, 32  # of a grid; of a row of a vector that is not long
+HUES = ("view", "gradient", "rank", "saved", "flight")  # of programs, again and again
+LEFT, GAP, LINE, SMALL, TEXT = 30, 14, 17, 9.5, 11  # for the numbers of rows; of text
+LARGEST, LEAST, FRAME = 14, 4.6, 2.4  # of cells; of what is around those that are loaded
+BEYOND = 3  # rows behind the end
+TAPES, TAPE_ROWS, TAPE_LEFT, TAPE = 4, 16, 58, 13
+NAMED = 4  # programs
+
+Corners = Sequence[float]  # left, top, right, bottom
+
+
+@public
+def kernel(traffic: KernelTraffic, program: int | tuple[int, ...] | None = None) -> Picture:
+    """Each tensor of a launch as a grid of its elements: those that are loaded have an outline, those that
+    are stored a fill. Their colour is that of the program, one of five.
+
+    With a `program` (its index in the grid, or its number): what this one does, with the sectors of memory
+    that each of its lines touches. What it asks for outside its tensors is drawn behind their end, and what
+    it races for is crossed. Of a large tensor a part is drawn. Raises `ValueError` where there is no such
+    program.
+    """
+    number, grid = None, traffic.grid
+    if program is not None:
+        try:
+            index = program if isinstance(program, tuple) else np.unravel_index(program, grid)
+            number = int(np.ravel_multi_index(index, grid))
+        except (ValueError, TypeError):
+            wrong = f"draw.kernel: a grid of {grid} has no such program; given was {program}"
+            raise WrongUse(wrong) from None
+    return to_picture(trimmed(compose(Seen(traffic), number)))
+
+
+def title(seen: Seen, program: int | None) -> str:
+    """Which programs are shown."""
+    name, grid, count = seen.traffic.name, seen.traffic.grid, seen.traffic.programs
+    if program is not None:
+        index = f", {seen.program(program)} in the grid {grid}" if len(grid) > 1 else ""
+        return f"{name}: program {program} of {count}{index}"
+    return (
+        f"{name}: {counted(count, 'program')}"
+        + ", a colour for each" * (count > 1)
+        + (", five in turn" * (count > len(HUES)))
+    )
+
+
+def compose(seen: Seen, program: int | None = None, site: int | None = None) -> Scene:
+    """The scene of `kernel`, of one site or of all."""
+    scene = Scene(title(seen, program))
+    scene.write(1, 10, scene.description, 13, bold=True)
+    x, y, bottom = 0.0, 32.0, 32.0
+    for memory in range(len(seen.memories)):
+        grid = _Grid(seen, memory, program, site)
+        if x and x + grid.width > WIDTH:
+            x, y = 0.0, bottom + GAP
+        bottom = max(bottom, grid.draw(scene, x, y))
+        x += grid.width + GAP
+        scene.description += f"; {grid.name}: {', '.join(grid.told)}"
+    y, drawn = bottom + GAP, (program, site) != (None, None)
+    sites = [one for one in range(len(seen.sites)) if site in (None, one) and seen.touched(one, program)[1]]
+    most = TAPES if drawn else 2 * TAPES
+    for one in sites[:most]:
+        y = _tape(scene, seen, one, program, y, drawn)
+    if (more := len(sites) - most) > 0:
+        scene.write(1, y + LINE / 2, f"and {counted(more, 'more line')}", TEXT)
+        y += LINE
+    scene.height = y
+    return scene
+
+
+class _Grid:
+    """One tensor."""
+
+    def __init__(self, seen: Seen, memory: int, program: int | None, site: int | None) -> None:
+        self.seen, self.program, self.held = seen, program, seen.memories[memory]
+        shape, count, found = self.held.shape, len(self.held.offsets), seen.elements(memory, program, site)
+        self.name, self.count, self.vector = ", ".join(self.held.names), count, len(shape) < 2
+        long = LONGEST * (1 + (count > LONGEST**2))
+        columns = max(1, min(count, long) if self.vector else shape[-1])
+        rows = math.ceil(count / columns)
+        # How an element looks, as a number: raced for, stored, loaded, and by whom or by how many.
+        how = 4 * found.raced + 2 * (found.did > LOADED) + (found.did & ~STORED > 0)
+        self.most = seen.traffic.programs + 1
+        keys = np.full(rows * columns, -1)
+        who = np.where(found.users > 1, self.most + found.users, found.user)
+        keys[:count] = np.where(found.did > 0, how * 2 * self.most + who, -1)
+        keys = keys.reshape(rows, columns)
+        self.top, self.left = (
+            _begin(keys.max(1, initial=-1), MOST_ROWS),
+            _begin(keys.max(0, initial=-1), MOST_COLUMNS),
+        )
+        self.keys = keys[self.top :, self.left :][:MOST_ROWS, :MOST_COLUMNS]
+        (high, wide), self.columns, self.whole = self.keys.shape, columns, self.keys.shape == keys.shape
+        self.size = " × ".join(map(str, shape)) + f" in rows of {columns}" * (len(shape) != 2 and rows > 1)
+        if not self.whole:
+            self.size += f": rows {self.top} to {self.top + high - 1}"
+            self.size += f", columns {self.left} to {self.left + wide - 1}" * (wide < columns)
+        room = WIDTH / (1 if wide > MOST_ROWS else 2) - LEFT - GAP / 2
+        self.cell = min(LARGEST, room / wide, max(LEAST, room / max(high, 1)))
+        self.outside = [one for one in seen.outside(program, site) if one.tensor == self.name]
+        self.told = self.tell(memory, found)
+        words = max(0.58 * TEXT * len(text) for text in (f"{self.name}   {self.size}", *self.told))
+        self.width = LEFT + max(wide * self.cell, words)
+
+    def tell(self, memory: int, found: Elements) -> list[str]:
+        """What is said below it."""
+        loaded, stored = (int((found.did & ~bit > 0).sum()) for bit in (STORED, LOADED))
+        again, several = int((found.loads > 1).sum()), found.users[(found.users > 1) & ~found.raced]
+        lines = []
+        if loaded:
+            more = f", {'all' if again == loaded else f'{again:,} of them'} more than once" * (again > 0)
+            lines.append(f"{loaded:,} of {self.count:,} loaded{more}")
+        if stored:
+            lines.append(f"{stored:,} of {self.count:,} stored")
+        if offset := self.held.start % SECTOR:
+            lines.append(f"begins {offset} bytes into a sector")
+        if len(several):
+            alike = several.min() == several.max()
+            lines.append(f"grey: used by {several[0]} programs" if alike else "grey, ×n: used by n programs")
+        if raced := int(found.raced.sum()):
+            rivals = [str(one[0] if len(one) == 1 else one) for one in self.seen.rivals(memory, self.program)]
+            names = ", ".join(rivals[:NAMED]) + f" and {len(rivals) - NAMED} more" * (len(rivals) > NAMED)
+            lines.append(f"crossed: {counted(raced, 'element')} raced for")
+            if self.program is not None and rivals:
+                lines.append(f"with program{'s' * (len(rivals) > 1)} {names}")
+        kinds = [one.kind for one in self.outside]
+        for kind in dict.fromkeys(kinds):
+            lines.append(f"{counted(kinds.count(kind), kind)} outside the tensor, not carried out")
+        return lines or ["not touched"]
+
+    def draw(self, scene: Scene, x: float, y: float) -> float:
+        """Draws it from there on; returns where it ends."""
+        x += LEFT
+        scene.write(x, y, self.name, 12, code=True, bold=True)
+        scene.write(x + LETTER * 12 * (len(self.name) + 1.5), y, self.size, TEXT)
+        (high, wide), cell = self.keys.shape, self.cell
+        y += 25 if high > 1 else 14
+        for key, at, cells in _regions(self.keys, x, y, cell):
+            self.region(scene, at, *divmod(key, 2 * self.most), cells)
+        short = wide - self.count % self.columns if self.whole and self.count % self.columns else 0
+        _lines(scene, (x, y), (cell, cell), (high, wide), short)
+        step = _step(SMALL * (1 if cell > SMALL else 2) / cell)
+        for row in range(0, high, step) if high > 1 else ():
+            text = str((self.top + row) * (self.columns if self.vector else 1))
+            scene.write(x - 4, y + (row + 0.5) * cell, text, SMALL, "end", faint=True)
+        step = _step((len(str(self.left + wide)) * LETTER * SMALL + 6) / cell)
+        for column in range(0, wide, step) if high > 1 else ():
+            place = x + (column + 0.5) * cell
+            scene.write(place, y - 7, str(self.left + column), SMALL, "middle", faint=True)
+        behind, end = np.full((high + BEYOND, wide), -1), y + cell * high
+        if self.whole and self.held.contiguous:
+            for one in self.outside:
+                if 0 <= one.element < behind.size:
+                    behind.flat[one.element] = one.kind != "load"
+        for stored, at, _ in _regions(behind, x, y, cell):
+            if stored:
+                _filled(scene, at, "odd")
+            _frame(scene, at, palette.ODD, dashed=True)
+            end = max(end, at[3])
+        for number, line in enumerate(self.told):
+            scene.write(x, end + 11 + LINE * number, line, TEXT)
+        return end + 4 + LINE * len(self.told)
+
+    def region(self, scene: Scene, at: Corners, how: int, who: int, cells: tuple[int, int]) -> None:
+        """Elements that are alike."""
+        several, loaded, stored, raced = who >= self.most, how & 1, how & 2, how & 4
+        fill = "storage" if several else hue(self.seen.program(who))
+        text = f"×{who - self.most}" if several else str(who)
+        if raced or stored:
+            _filled(scene, at, "odd" if raced else fill)
+        for row, column in np.ndindex(*cells) if raced else ():
+            x, y = at[0] + column * self.cell, at[1] + row * self.cell
+            for a, b in ((y, y + self.cell), (y + self.cell, y)):
+                scene.line(((x, a), (x + self.cell, b)), 1.2, palette.INK)
+        if loaded:
+            colour = palette.INK if stored else "" if several else palette.FILLS[fill]
+            _frame(scene, at, colour, 1.2 if stored else FRAME)
+        wide, high, need = at[2] - at[0], at[3] - at[1], LETTER * SMALL * len(text)
+        if self.program is None and not raced and wide > need + 6 * (stored > 0) and high > SMALL:
+            between = cells[0] % 2 == 0 and self.cell > SMALL  # two lines: half a cell lower
+            x, y = (at[0] + at[2]) / 2, (at[1] + at[3]) / 2 + between * self.cell / 2
+            if stored:
+                size = min(need + 9, wide), min(13, high - 3 * (loaded > 0))
+                words = (Label(x, y, text, SMALL, "middle"),)
+                scene.box(x - size[0] / 2, y - size[1] / 2, *size, fill, words, line=0)
+            else:
+                scene.write(x, y, text, SMALL, "middle")
+
+
+def hue(program: Sequence[int]) -> str:
+    """The colour of a program: another than those of its neighbours in the grid."""
+    return HUES[sum(i * n for i, n in zip(program, (1, 2, 1), strict=False)) % len(HUES)]
+
+
+def _tape(scene: Scene, seen: Seen, number: int, program: int | None, y: float, drawn: bool) -> float:
+    """The memory of a tensor as a tape of sectors: those that a site touches are shaded."""
+    site, memory = seen.sites[number], seen.memories[seen.memory_of[number]]
+    addresses, sectors, fewest = seen.touched(number, program)
+    said = f"{site.kind} of {site.tensor}, line {site.line}"
+    at_best = f"{counted(sectors, 'sector')}, {fewest:,} at best"
+    begin, room = ((0.66 * TEXT * len(text) + 8) for text in (said, at_best))
+    code = cut(site.code, int((WIDTH - 10 - room - begin) / (LETTER * 10)))
+    scene.write(1, y + 6, said, TEXT, bold=True)
+    scene.write(begin, y + 6, code, 10, code=True)
+    scene.write(WIDTH - 10, y + 6, at_best, TEXT, "end", bold=True)
+    y += 18
+    first, end = memory.start // SECTOR, -(-memory.end // SECTOR)
+    wide = next((w for w in (80, 40, 20) if (end - first) * w <= 3 * (WIDTH - TAPE_LEFT)), 10)
+    in_a_row = (WIDTH - TAPE_LEFT) // wide
+    rows, touched = -(-(end - first) // in_a_row), np.unique(addresses // SECTOR) - first
+    top = 0 if rows <= TAPE_ROWS else int(touched[0]) // in_a_row
+    tape, lanes = np.full(rows * in_a_row, -1), np.full(rows * in_a_row * SECTOR // memory.itemsize, -1)
+    tape[touched], lanes[(addresses - first * SECTOR) // memory.itemsize] = 0, 0
+    shown = slice(top, top + TAPE_ROWS) if drawn else slice(0)
+    numbered = enumerate(zip(tape.reshape(rows, -1)[shown], lanes.reshape(rows, -1)[shown], strict=True), top)
+    for row, (shaded, read) in numbered:
+        for _, at, _ in _regions(shaded[None], TAPE_LEFT, y, wide):
+            _filled(scene, (*at[:3], y + TAPE), "storage")
+        for _, at, _ in _regions(read[None], TAPE_LEFT, y, wide * memory.itemsize / SECTOR):
+            _filled(
+                scene,
+                (at[0], y + 3, at[2], y + TAPE - 3),
+                "view" if program is None else hue(seen.program(program)),
+            )
+        count = min(in_a_row, end - first - row * in_a_row)
+        _lines(scene, (TAPE_LEFT, y), (wide, TAPE), (1, count))
+        byte = f"{'byte ' * (row == top)}{row * in_a_row * SECTOR:,}"
+        scene.write(TAPE_LEFT - 5, y + TAPE / 2, byte, SMALL, "end", faint=True)
+        y += TAPE + 3
+    return y + 8 * drawn
+
+
+def _regions(keys: Array, x: float, y: float, cell: float) -> Iterator[tuple[int, Corners, tuple[int, int]]]:
+    """Rectangles of equal keys that are not negative: the key, where it lies, and its rows and columns."""
+    opened: dict[tuple[int, int, int], int] = {}
+    for row in range(len(keys) + 1):
+        now = {}
+        if row < len(keys):
+            edges = [0, *(np.flatnonzero(np.diff(keys[row])) + 1).tolist(), keys.shape[1]]
+            for left, right in zip(edges, edges[1:], strict=False):
+                spot = int(keys[row, left]), left, right
+                now[spot] = opened.get(spot, row)
+        for (key, left, right), top in opened.items():
+            if key >= 0 and (key, left, right) not in now:
+                at = x + left * cell, y + top * cell, x + right * cell, y + row * cell
+                yield key, at, (row - top, right - left)
+        opened = now
+
+
+def _filled(scene: Scene, at: Corners, fill: str) -> None:
+    left, top, right, bottom = at
+    scene.area(((left, top), (right, top), (right, bottom), (left, bottom)), fill)
+
+
+def _frame(scene: Scene, at: Corners, colour: str, wide: float = FRAME, dashed: bool = False) -> None:
+    wide = min(wide, 0.28 * min(at[2] - at[0], at[3] - at[1]))
+    left, top, right, bottom = (end + wide / 2 * side for end, side in zip(at, (1, 1, -1, -1), strict=True))
+    corners = ((left, top), (right, top), (right, bottom), (left, bottom), (left, top))
+    scene.line(corners, wide, colour, dashed=dashed)
+
+
+def _lines(scene: Scene, at: Corners, cell: Corners, count: tuple[int, int], short: int = 0) -> None:
+    """The edges of cells in rows and columns, as two lines that wind through them; the last row is so many
+    cells shorter. Between edges of two lengths they go along the side at which all begin."""
+    (x, y), (wide, tall), (rows, columns) = at, cell, count
+    down, across = [], []
+    for column in range(columns + 1):
+        ends = y, y + tall * (rows - (column > columns - short))
+        down += [(x + column * wide, end) for end in ends[:: (column - columns + short) % 2 or -1]]
+    for row in range(rows + 1):
+        ends = x, x + wide * (columns - short * (row == rows))
+        across += [(end, y + row * tall) for end in ends[:: -1 if (rows - row) % 2 else 1]]
+    scene.line(tuple(down), 0.5)
+    scene.line(tuple(across), 0.5)
+
+
+def _begin(touched: Array, most: int) -> int:
+    """Where a part of so many rows begins that shows what is touched."""
+    places = np.flatnonzero(touched >= 0)
+    return 0 if not len(places) or places[-1] < most else min(int(places[0]), len(touched) - most)
+
+
+def _step(least: float) -> int:
+    return next(step for step in (1, 2, 4, 8, 16, 32, 64) if step >= least or step == 64)
