@@ -456,3 +456,40 @@ def test_a_screen_reader_is_told_what_is_chosen_and_what_a_part_does(notebook):
     player = widget(notebook.run(notebook.add(f"{IMPORTS}explore.strides(torch.ones(2, 2))")))
     for name in ("play or pause", "stop", "repeat"):
         expect(player.get_by_role("button", name=name)).to_have_count(1)
+
+
+KERNEL = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch, triton, triton.language as tl
+from course_utils import explore, measure
+
+@triton.jit
+def shift(x, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + i, tl.load(x + i + 1), mask=i < n)
+
+explore.kernel(measure.kernel(shift, (4,), torch.ones(100), 100, B=32))
+"""
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_the_programs_of_a_kernel_one_by_one(theme, notebook, page):
+    pytest.importorskip("triton")
+    browser.set_theme(page, theme)
+    if theme == DARK:  # which comes first
+        notebook.number = notebook.add(KERNEL.strip())
+        notebook.run(notebook.number)
+    kernel = widget(notebook.output(notebook.number))
+    shows(kernel, "shift: 4 programs", "crossed: 3 elements raced for", "29 loads outside the tensor")
+    assert_drawn_well(kernel, 30)
+    slider = kernel.get_by_role("slider", name="program")
+    slider.focus()
+    page.keyboard.press("End")
+    shows(kernel, "program 3 of 4", "program 2 loads x[96], and program 3 stores it", "4 of 100 stored")
+    expect(slider).to_have_attribute("aria-valuetext", "3")
+    assert_drawn_well(kernel, 30)
+    kernel.get_by_role("combobox", name="line").select_option(index=1)
+    until(lambda: "stored" not in drawn(kernel), "the load alone")
+    kernel.get_by_role("combobox", name="line").select_option(index=0)
+    press(kernel, "All")

@@ -60,11 +60,12 @@ def title(seen: Seen, program: int | None) -> str:
     )
 
 
-def compose(seen: Seen, program: int | None = None, site: int | None = None) -> Scene:
+def compose(seen: Seen, program: int | None = None, site: int | None = None, titled: bool = True) -> Scene:
     """The scene of `kernel`, of one site or of all."""
     scene = Scene(title(seen, program))
-    scene.write(1, 10, scene.description, 13, bold=True)
-    x, y, bottom = 0.0, 32.0, 32.0
+    x, y, bottom = 0.0, 8.0 + 24 * titled, 0.0
+    if titled:
+        scene.write(1, 10, scene.description, 13, bold=True)
     for memory in range(len(seen.memories)):
         grid = _Grid(seen, memory, program, site)
         if x and x + grid.width > WIDTH:
@@ -155,11 +156,11 @@ class _Grid:
             self.region(scene, at, *divmod(key, 2 * self.most), cells)
         short = wide - self.count % self.columns if self.whole and self.count % self.columns else 0
         _lines(scene, (x, y), (cell, cell), (high, wide), short)
-        step = _step(SMALL * (1 if cell > SMALL else 2) / cell)
+        step = _power(SMALL * (1 if cell > SMALL else 2) / cell)
         for row in range(0, high, step) if high > 1 else ():
             text = str((self.top + row) * (self.columns if self.vector else 1))
             scene.write(x - 4, y + (row + 0.5) * cell, text, SMALL, "end", faint=True)
-        step = _step((len(str(self.left + wide)) * LETTER * SMALL + 6) / cell)
+        step = _power((len(str(self.left + wide)) * LETTER * SMALL + 6) / cell)
         for column in range(0, wide, step) if high > 1 else ():
             place = x + (column + 0.5) * cell
             scene.write(place, y - 7, str(self.left + column), SMALL, "middle", faint=True)
@@ -189,8 +190,7 @@ class _Grid:
             for a, b in ((y, y + self.cell), (y + self.cell, y)):
                 scene.line(((x, a), (x + self.cell, b)), 1.2, palette.INK)
         if loaded:
-            colour = palette.INK if stored else "" if several else palette.FILLS[fill]
-            _frame(scene, at, colour, 1.2 if stored else FRAME)
+            _frame(scene, at, "" if stored or several else palette.FILLS[fill], 1.6 if stored else FRAME)
         wide, high, need = at[2] - at[0], at[3] - at[1], LETTER * SMALL * len(text)
         if self.program is None and not raced and wide > need + 6 * (stored > 0) and high > SMALL:
             between = cells[0] % 2 == 0 and self.cell > SMALL  # two lines: half a cell lower
@@ -276,18 +276,14 @@ def _frame(scene: Scene, at: Corners, colour: str, wide: float = FRAME, dashed: 
 
 
 def _lines(scene: Scene, at: Corners, cell: Corners, count: tuple[int, int], short: int = 0) -> None:
-    """The edges of cells in rows and columns, as two lines that wind through them; the last row is so many
-    cells shorter. Between edges of two lengths they go along the side at which all begin."""
+    """The edges of cells in rows and columns; the last row is so many cells shorter."""
     (x, y), (wide, tall), (rows, columns) = at, cell, count
-    down, across = [], []
     for column in range(columns + 1):
-        ends = y, y + tall * (rows - (column > columns - short))
-        down += [(x + column * wide, end) for end in ends[:: (column - columns + short) % 2 or -1]]
+        bottom = y + tall * (rows - (column > columns - short))
+        scene.line(((x + column * wide, y), (x + column * wide, bottom)), 0.5)
     for row in range(rows + 1):
-        ends = x, x + wide * (columns - short * (row == rows))
-        across += [(end, y + row * tall) for end in ends[:: -1 if (rows - row) % 2 else 1]]
-    scene.line(tuple(down), 0.5)
-    scene.line(tuple(across), 0.5)
+        right = x + wide * (columns - short * (row == rows))
+        scene.line(((x, y + row * tall), (right, y + row * tall)), 0.5)
 
 
 def _begin(touched: Array, most: int) -> int:
@@ -296,5 +292,5 @@ def _begin(touched: Array, most: int) -> int:
     return 0 if not len(places) or places[-1] < most else min(int(places[0]), len(touched) - most)
 
 
-def _step(least: float) -> int:
-    return next(step for step in (1, 2, 4, 8, 16, 32, 64) if step >= least or step == 64)
+def _power(least: float) -> int:
+    return 2 ** max(0, math.ceil(math.log2(least)))

@@ -85,13 +85,11 @@ class Seen:
 
     def outside(self, program: int | None, site: int | None) -> list[Outside]:
         """What was asked for outside every tensor."""
-        index, chosen = (
-            None if program is None else self.program(program),
-            site is not None and self.sites[site],
-        )
+        index = None if program is None else self.program(program)
+        told = [(one.kind, one.line, one.tensor) for one in self.sites]
         return [
             one
             for one in self.traffic.outside
             if index in (None, one.program)
-            and (not chosen or (one.kind, one.line, one.tensor) == (chosen.kind, chosen.line, chosen.tensor))
+            and (site is None or (one.kind, one.line, one.tensor) == told[site])
         ]

@@ -2,9 +2,12 @@
 
 import statistics
 
+import numpy as np
 import torch
 
 from course_utils import explore
+from course_utils.measure.kernel import _told
+from course_utils.measure.kernel_watch import Access, Launch, Memory, Place
 from course_utils.measure.training import record_run
 from tests.benchmarks.table import Row, seconds
 
@@ -33,8 +36,39 @@ def rows() -> list[Row]:
         _row("in-place explorer: the write moves", moves),
         _row("float explorer: a bit is flipped", flips),
         _row("a model's pictures: a slider moves", _model_times()),
+        *_kernel_rows(),
         *_checkpoint_rows(),
     ]
+
+
+def _kernel_rows() -> list[Row]:
+    """64 programs that transpose 64 × 64 numbers by columns, as the interpreter would have noted them."""
+    columns = np.arange(64) * 256
+    place = [Place(kind, "", line) for line, kind in enumerate(("load", "store"))]
+    memories = [
+        Memory((name,), (64, 64), 4, start << 44, 0, np.arange(4096)) for start, name in ((1, "x"), (2, "y"))
+    ]
+    accesses = [
+        Access(
+            place[m],
+            (p, 0, 0),
+            memories[m].start + (columns + 4 * p, 256 * p + columns // 64)[m],
+            4,
+            m,
+            (64,),
+        )
+        for p in range(64)
+        for m in (0, 1)
+    ]
+    explorer = explore.kernel(_told(Launch("transpose", (64, 1, 1), memories, accesses)))
+    slider, chosen = explorer.slider, explorer.chosen
+    times = {
+        "a program": _milliseconds(lambda: setattr(slider, "value", 3 - slider.value)),
+        "a line of all": _milliseconds(
+            lambda: (explorer.leave(), setattr(chosen, "value", 1 - (chosen.value or 0)))
+        ),
+    }
+    return [_row("kernel explorer: 64 programs, 64 × 64", times)]
 
 
 def _checkpoint_rows() -> list[Row]:
