@@ -473,23 +473,24 @@ explore.kernel(measure.kernel(shift, (4,), torch.ones(100), 100, B=32))
 """
 
 
-@pytest.mark.parametrize("theme", [DARK, LIGHT])
-def test_the_programs_of_a_kernel_one_by_one(theme, notebook, page):
+@pytest.fixture(scope="module")
+def kernel(notebook):
     pytest.importorskip("triton")
+    return widget(notebook.run(notebook.add(KERNEL.strip())))
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT])
+def test_the_programs_of_a_kernel_one_by_one(theme, kernel, page):
     browser.set_theme(page, theme)
-    if theme == DARK:  # which comes first
-        notebook.number = notebook.add(KERNEL.strip())
-        notebook.run(notebook.number)
-    kernel = widget(notebook.output(notebook.number))
     shows(kernel, "shift: 4 programs", "crossed: 3 elements raced for", "29 loads outside the tensor")
     assert_drawn_well(kernel, 30)
-    slider = kernel.get_by_role("slider", name="program")
+    slider, line = kernel.get_by_role("slider", name="program"), kernel.get_by_role("combobox", name="line")
     slider.focus()
     page.keyboard.press("End")
     shows(kernel, "program 3 of 4", "program 2 loads x[96], and program 3 stores it", "4 of 100 stored")
     expect(slider).to_have_attribute("aria-valuetext", "3")
     assert_drawn_well(kernel, 30)
-    kernel.get_by_role("combobox", name="line").select_option(index=1)
+    line.select_option(index=1)
     until(lambda: "stored" not in drawn(kernel), "the load alone")
-    kernel.get_by_role("combobox", name="line").select_option(index=0)
+    line.select_option(index=0)
     press(kernel, "All")

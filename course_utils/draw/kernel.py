@@ -132,8 +132,8 @@ class _Grid:
         if offset := self.held.start % SECTOR:
             lines.append(f"begins {offset} bytes into a sector")
         if len(several):
-            alike = several.min() == several.max()
-            lines.append(f"grey: used by {several[0]} programs" if alike else "grey, ×n: used by n programs")
+            ends = dict.fromkeys((several.min(), several.max()))
+            lines.append(f"grey: used by {' to '.join(map(str, ends))} programs")
         if raced := int(found.raced.sum()):
             rivals = [str(one[0] if len(one) == 1 else one) for one in self.seen.rivals(memory, self.program)]
             names = ", ".join(rivals[:NAMED]) + f" and {len(rivals) - NAMED} more" * (len(rivals) > NAMED)
@@ -272,7 +272,7 @@ def _frame(scene: Scene, at: Corners, colour: str, wide: float = FRAME, dashed: 
     wide = min(wide, 0.28 * min(at[2] - at[0], at[3] - at[1]))
     left, top, right, bottom = (end + wide / 2 * side for end, side in zip(at, (1, 1, -1, -1), strict=True))
     corners = ((left, top), (right, top), (right, bottom), (left, bottom), (left, top))
-    scene.line(corners, wide, colour, dashed=dashed)
+    scene.line(corners, wide, colour, dashed=dashed and wide > 2)  # else it is all gaps
 
 
 def _lines(scene: Scene, at: Corners, cell: Corners, count: tuple[int, int], short: int = 0) -> None:
