@@ -218,6 +218,13 @@ def test_of_a_large_tensor_a_part_is_drawn_that_shows_what_is_touched():
     text = words(compose(kernel_seen.Seen(found := added(4096 + 512, block=512))))
     assert "4608 in rows of 64: rows 0 to 63" in text
     assert "4608 in rows of 64: rows 8 to 71" in words(compose(kernel_seen.Seen(found), 8))
+    assert not [text for text in text if "drawn are" in text]
+    double = torch.zeros(8192, dtype=torch.float64)
+    last = compose(
+        kernel_seen.Seen(measure.kernel(add_one, (2,), double, double, 8192, B=4096, MASKED=True)), 1
+    )
+    assert "drawn are 1,024 of 2,048 sectors, from the first that is touched" in words(last)
+    assert "byte 32,768" in words(last)
     assert "100 in rows of 32" in words(compose(kernel_seen.Seen(added())))
     x = torch.zeros(4, 200)
     wide = measure.kernel(add_one, (2,), x, x + 0, 800, B=512, MASKED=True)

@@ -53,11 +53,8 @@ def title(seen: Seen, program: int | None) -> str:
     if program is not None:
         index = f", {seen.program(program)} in the grid {grid}" if len(grid) > 1 else ""
         return f"{name}: program {program} of {count}{index}"
-    return (
-        f"{name}: {counted(count, 'program')}"
-        + ", a colour for each" * (count > 1)
-        + (", five in turn" * (count > len(HUES)))
-    )
+    colours = ", a colour for each" * (count > 1) + ", five in turn" * (count > len(HUES))
+    return f"{name}: {counted(count, 'program')}{colours}"
 
 
 def compose(seen: Seen, program: int | None = None, site: int | None = None, titled: bool = True) -> Scene:
@@ -102,10 +99,8 @@ class _Grid:
         who = np.where(found.users > 1, self.most + found.users, found.user)
         keys[:count] = np.where(found.did > 0, how * 2 * self.most + who, -1)
         keys = keys.reshape(rows, columns)
-        self.top, self.left = (
-            _begin(keys.max(1, initial=-1), MOST_ROWS),
-            _begin(keys.max(0, initial=-1), MOST_COLUMNS),
-        )
+        self.top = _begin(keys.max(1, initial=-1), MOST_ROWS)
+        self.left = _begin(keys.max(0, initial=-1), MOST_COLUMNS)
         self.keys = keys[self.top :, self.left :][:MOST_ROWS, :MOST_COLUMNS]
         (high, wide), self.columns, self.whole = self.keys.shape, columns, self.keys.shape == keys.shape
         self.size = " × ".join(map(str, shape)) + f" in rows of {columns}" * (len(shape) != 2 and rows > 1)
@@ -197,8 +192,8 @@ class _Grid:
             x, y = (at[0] + at[2]) / 2, (at[1] + at[3]) / 2 + between * self.cell / 2
             if stored:
                 size = min(need + 9, wide), min(13, high - 3 * (loaded > 0))
-                words = (Label(x, y, text, SMALL, "middle"),)
-                scene.box(x - size[0] / 2, y - size[1] / 2, *size, fill, words, line=0)
+                label = Label(x, y, text, SMALL, "middle")
+                scene.box(x - size[0] / 2, y - size[1] / 2, *size, fill, (label,), line=0)
             else:
                 scene.write(x, y, text, SMALL, "middle")
 
@@ -228,21 +223,24 @@ def _tape(scene: Scene, seen: Seen, number: int, program: int | None, y: float, 
     tape, lanes = np.full(rows * in_a_row, -1), np.full(rows * in_a_row * SECTOR // memory.itemsize, -1)
     tape[touched], lanes[(addresses - first * SECTOR) // memory.itemsize] = 0, 0
     shown = slice(top, top + TAPE_ROWS) if drawn else slice(0)
+    fill = "view" if program is None else hue(seen.program(program))
     numbered = enumerate(zip(tape.reshape(rows, -1)[shown], lanes.reshape(rows, -1)[shown], strict=True), top)
     for row, (shaded, read) in numbered:
         for _, at, _ in _regions(shaded[None], TAPE_LEFT, y, wide):
             _filled(scene, (*at[:3], y + TAPE), "storage")
         for _, at, _ in _regions(read[None], TAPE_LEFT, y, wide * memory.itemsize / SECTOR):
-            _filled(
-                scene,
-                (at[0], y + 3, at[2], y + TAPE - 3),
-                "view" if program is None else hue(seen.program(program)),
-            )
+            _filled(scene, (at[0], y + 3, at[2], y + TAPE - 3), fill)
         count = min(in_a_row, end - first - row * in_a_row)
         _lines(scene, (TAPE_LEFT, y), (wide, TAPE), (1, count))
         byte = f"{'byte ' * (row == top)}{row * in_a_row * SECTOR:,}"
         scene.write(TAPE_LEFT - 5, y + TAPE / 2, byte, SMALL, "end", faint=True)
         y += TAPE + 3
+    if drawn and rows > TAPE_ROWS:
+        told = (
+            f"drawn are {in_a_row * TAPE_ROWS:,} of {end - first:,} sectors, from the first that is touched"
+        )
+        scene.write(TAPE_LEFT, y + 6, told, TEXT)
+        y += LINE
     return y + 8 * drawn
 
 
