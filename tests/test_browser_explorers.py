@@ -485,6 +485,7 @@ def test_the_programs_of_a_kernel_one_by_one(theme, kernel, page):
     shows(kernel, "shift: 4 programs", "crossed: 3 elements raced for", "29 loads outside the tensor")
     assert_drawn_well(kernel, 30)
     slider, line = kernel.get_by_role("slider", name="program"), kernel.get_by_role("combobox", name="line")
+    assert line.evaluate("select => select.selectedOptions[0].text") == "all"
     slider.focus()
     page.keyboard.press("End")
     shows(kernel, "program 3 of 4", "program 2 loads x[96], and program 3 stores it", "4 of 100 stored")

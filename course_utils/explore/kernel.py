@@ -19,28 +19,33 @@ def kernel(traffic: KernelTraffic) -> KernelExplorer:
 
 
 class KernelExplorer(Stepper):
-    """The widget. `step` is the number of the program that is shown; `chosen` has that of the line."""
+    """The widget. `step` is the number of the program that is shown; `chosen` has the line."""
 
     def __init__(self, traffic: KernelTraffic) -> None:
         self.seen = Seen(traffic)
-        sites = [(f"{s.line}: {s.kind} of {s.tensor}", number) for number, s in enumerate(traffic.sites)]
-        self.chosen = dropdown("line", [("all", None), *sites], width=210, label=30)
+        sites = [f"{one.line}: {one.kind} of {one.tensor}" for one in traffic.sites]
+        self.chosen = dropdown("line", ["all", *sites], width=210, label=30)
         super().__init__("program", "Next ▶", "All", self.chosen)
         self.chosen.observe(lambda change: self.redraw(), "value")
         self.slider.style.description_width = "58px"
         self.go(None)
 
+    @property
+    def site(self) -> int | None:
+        """The number of the line that is shown alone."""
+        return self.chosen.index - 1 if self.chosen.index else None
+
     def last(self) -> int:
         return self.seen.traffic.programs - 1
 
     def scene(self) -> Scene:
-        return compose(self.seen, self.step, self.chosen.value, titled=False)
+        return compose(self.seen, self.step, self.site, titled=False)
 
     def still_scene(self) -> Scene:
-        return compose(self.seen, self.step, self.chosen.value)
+        return compose(self.seen, self.step, self.site)
 
     def said(self) -> list[str]:
-        site, sites = self.chosen.value, range(len(self.seen.sites))
+        site, sites = self.site, range(len(self.seen.sites))
         found = [self.seen.touched(one, self.step)[1:] for one in sites if site in (None, one)]
         sectors, fewest = map(sum, zip(*found, (0, 0), strict=True))
         index = None if self.step is None else self.seen.program(self.step)
