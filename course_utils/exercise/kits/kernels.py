@@ -12,6 +12,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from course_utils import machine, measure
@@ -31,7 +32,17 @@ except ImportError:
     triton: Any = SimpleNamespace(jit=lambda function: function)  # type: ignore[no-redef]
     tl: Any = SimpleNamespace(constexpr=int)  # type: ignore[no-redef]
 
-__all__ = ["inside", "interpreted", "launched", "no_race", "once", "small_blocks", "tl", "triton"]
+__all__ = [
+    "inside",
+    "interpreted",
+    "launched",
+    "launched_within",
+    "no_race",
+    "once",
+    "small_blocks",
+    "tl",
+    "triton",
+]
 
 # What a launch may need of torch, beside the kernel: memory, and other shapes of what is there.
 _LAUNCHING = {
@@ -48,6 +59,8 @@ _SHAPES = {"view", "reshape", "expand", "permute", "transpose", "t", "alias", "s
 _ALLOWED = (
     _LAUNCHING | _SHAPES | {"squeeze", "as_strided", "detach", "copy_", "clone", "_to_copy", "lift_fresh"}
 )
+# What a profile names beside its parts.
+_PARTED = ("aten::contiguous", "aten::flatten", "aten::ravel", "aten::to")
 
 
 def launched(t: Given, call: str, name: str = "found", shuffle: int | None = None) -> list[KernelTraffic]:
@@ -55,8 +68,21 @@ def launched(t: Given, call: str, name: str = "found", shuffle: int | None = Non
     there are none, and where operators of torch computed something."""
     with measure.operators() as ran, measure.kernels(shuffle) as launches:
         t.run(f"{name} = {call}")
+    return _computed(launches, ran.names)
+
+
+def launched_within(t: Given, call: str, name: str = "found") -> list[KernelTraffic]:
+    """What `launched` tells, of a call of an operator of the reader's: also what runs inside it, which no
+    watch of operators sees."""
+    with torch.autograd.profiler.profile() as ran, measure.kernels() as launches:
+        t.run(f"{name} = {call}")
+    names = [event.name for event in ran.function_events]
+    return _computed(launches, [one for one in names if one.startswith("aten::") and one not in _PARTED])
+
+
+def _computed(launches: list[KernelTraffic], ran: list[str]) -> list[KernelTraffic]:
     expect.true(bool(launches), "no kernel was launched", "expected: a kernel of yours computes the result")
-    others = [one for one in ran.names if _base(one) not in _ALLOWED]
+    others = [one for one in ran if _base(one) not in _ALLOWED]
     told = f"torch's own operators ran: {', '.join(dict.fromkeys(others))}"
     expect.true(not others, told, "expected: the kernel computes; torch hands out memory")
     for shape in {access.block for launch in launches for access in launch.launch.accesses}:
