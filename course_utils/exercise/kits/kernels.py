@@ -6,12 +6,15 @@ missing there are stand-ins, so that an exercise can be read and its checks say 
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import math
 import os
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,11 +40,15 @@ __all__ = [
     "interpreted",
     "launched",
     "launched_within",
+    "loaded_as_often",
     "no_race",
     "once",
     "small_blocks",
+    "stored_once",
+    "times",
     "tl",
     "triton",
+    "unwritten_is_nan",
 ]
 
 # What a launch may need of torch, beside the kernel: memory, and other shapes of what is there.
@@ -56,9 +63,8 @@ _LAUNCHING = {
 }
 _LAUNCHING |= {"zeros", "zeros_like", "new_zeros", "zero_", "full", "full_like", "new_full", "fill_"}
 _SHAPES = {"view", "reshape", "expand", "permute", "transpose", "t", "alias", "slice", "select", "unsqueeze"}
-_ALLOWED = (
-    _LAUNCHING | _SHAPES | {"squeeze", "as_strided", "detach", "copy_", "clone", "_to_copy", "lift_fresh"}
-)
+_SHAPES |= {"squeeze", "as_strided", "unbind", "split"}
+_ALLOWED = _LAUNCHING | _SHAPES | {"detach", "copy_", "clone", "_to_copy", "lift_fresh"}
 # What a profile names beside its parts.
 _PARTED = ("aten::contiguous", "aten::flatten", "aten::ravel", "aten::to")
 
@@ -132,6 +138,56 @@ def once(t: Given, launches: list[KernelTraffic], loaded: list[str], stored: lis
             past = "loaded" if kind == "load" else "stored"
             told = f"`{name}` has {tensor.numel():,} elements, and {int(counts):,} were {past}"
             expect.true(counts == tensor.numel() and least == 1, told, f"expected: each is {past} once")
+
+
+def times(launches: list[KernelTraffic], tensor: Tensor, *kinds: str) -> Tensor:
+    """How often accesses of these kinds ask for each element of a tensor, over all launches, also where a
+    kernel was given a view of it."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    counts = torch.zeros(span, dtype=torch.int64)
+    for launch in (one.launch for one in launches):
+        for access in launch.accesses:
+            if access.memory is not None and access.place.kind in kinds:
+                memory = launch.memories[access.memory]
+                away = np.unique(access.addresses) - memory.start + memory.real - tensor.data_ptr()
+                element = away // tensor.element_size()
+                counts[element[(element >= 0) & (element < span)]] += 1
+    return counts.as_strided(tensor.shape, tensor.stride())
+
+
+def loaded_as_often(
+    t: Given, launches: list[KernelTraffic], name: str, expected: Tensor, because: str
+) -> None:
+    """Each element of this tensor of the example is loaded as often as it is expected to be."""
+    tensor: Tensor = getattr(t, name)
+    counts = times(launches, tensor, "load")
+    for place in (counts != expected).nonzero().tolist()[:1]:
+        came, right = int(counts[tuple(place)]), int(expected[tuple(place)])
+        told = f"`{name}{place}` was loaded {came:,} time{'s' * (came != 1)}, expected {right:,}: {because}"
+        size = tensor.element_size()
+        total, least = int(counts.sum()) * size, int(expected.sum()) * size
+        raise expect.Mismatch(told, f"in all {total:,} bytes of `{name}` were loaded, expected {least:,}")
+
+
+def stored_once(t: Given, launches: list[KernelTraffic], name: str = "found") -> None:
+    """Each element of this tensor of the example is stored once; an atomic operation stores, too."""
+    counts = times(launches, getattr(t, name), "store", "atomic")
+    for place in (counts != 1).nonzero().tolist()[:1]:
+        came = int(counts[tuple(place)])
+        told = f"element `{place}` of the result was stored {came:,} time{'s' * (came != 1)}"
+        raise expect.Mismatch(told, "expected: each is stored once")
+
+
+@contextlib.contextmanager
+def unwritten_is_nan() -> Iterator[None]:
+    """What `torch.empty` hands out inside holds NaN, or the largest integer, not what lay there before."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
 
 
 def small_blocks(launches: list[KernelTraffic], most: int = 1024) -> None:
