@@ -10,6 +10,7 @@ import contextlib
 import linecache
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -36,11 +37,14 @@ except ImportError:
     tl: Any = SimpleNamespace(constexpr=int)  # type: ignore[no-redef]
 
 __all__ = [
+    "draws",
     "inside",
     "interpreted",
+    "keeps",
     "launched",
     "launched_within",
     "loaded_as_often",
+    "most_loaded",
     "no_race",
     "once",
     "small_blocks",
@@ -196,6 +200,54 @@ def small_blocks(launches: list[KernelTraffic], most: int = 1024) -> None:
         largest = max((access.block for access in launch.launch.accesses), key=math.prod, default=())
         told = f"a block of shape {tuple(largest)} has {math.prod(largest):,} elements"
         expect.true(math.prod(largest) <= most, told, f"expected: at most {most:,}, masked ones counted")
+
+
+def keeps(t: Given, call: str, *, limit: int = 0) -> None:
+    """At most `limit` bytes are made by `call` and kept for backward. Triton's interpreter leaves the storages
+    that it was given in reference cycles, which are collected before anything is counted."""
+    # The result of the answer counts as well when it is kept: what is returned is another tensor.
+    t.run(f"import gc\n\ndef forward():\n    y = {call} * 1\n    gc.collect()\n    return y")
+    t.call("forward()")
+    live = measure.live_bytes(t.forward)
+    expect.at_most(live.held - live.result, limit, "made in `forward()` and kept for backward", unit="bytes")
+    expect.at_most(live.left, 0, "still there when the result of `forward()` is gone", unit="bytes")
+
+
+@triton.jit
+def _draw(out, seed, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.rand(seed, i), mask=i < n)
+
+
+def draws(seed: int, like: Tensor) -> Tensor:
+    """`tl.rand(seed, i)` for each element `i` of a tensor, in one row."""
+    out = torch.empty(like.numel(), device=like.device)
+    _draw[(triton.cdiv(len(out), 512),)](out, seed, len(out), BLOCK=512)
+    return out
+
+
+def most_loaded(launches: list[KernelTraffic], tensor: Tensor) -> int:
+    """How many elements of this tensor the program loads that loads most of them, in one launch."""
+    counts: Counter[Any] = Counter()
+    for number, launch in enumerate(launches):
+        memories = launch.launch.memories
+        those = {i for i, memory in enumerate(memories) if memory.real == tensor.data_ptr()}
+        for access in launch.launch.accesses:
+            if access.memory in those and access.place.kind == "load":
+                counts[number, access.program] += len(set(access.addresses.tolist()))
+    return max(counts.values(), default=0)
+
+
+@contextlib.contextmanager
+def unwritten_is_nan() -> Iterator[None]:
+    """What `torch.empty` hands out inside holds NaN, or the largest integer, not what lay there before."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
 
 
 def _of(launches: list[KernelTraffic], tensor: Tensor) -> list[Any]:

@@ -1,0 +1,146 @@
+"""Dropout that keeps a seed
+
+Write an `autograd.Function` whose two passes are kernels: `DropoutKernel.apply(x, p, seed)`, for a
+contiguous `x` of float32 or float16, of any shape, `0 <= p < 1`, and an integer `seed`.
+
+- Element `i`, counted over all of `x`, becomes 0 where `tl.rand(seed, i) < p`; elsewhere it is divided by
+  `1 - p`.
+- Backward drops the same elements. What arrives has any layout.
+- No tensor is kept for backward.
+- A program handles at most 1,024 elements, and touches no address outside the tensors.
+
+Write kernels above the class, in the same cell.
+"""
+
+import torch
+from torch import Tensor
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import derivatives
+from course_utils.exercise.kits.kernels import draws, inside, keeps, launched, unwritten_is_nan
+
+exercise = Exercise(
+    minutes=15,
+    hints=[
+        "`tl.rand(seed, i)` is a function of two integers: it gives the same number whenever it's asked. "
+        "What does backward need, to find the mask again?",
+        "`i` is the place in the tensor, not in the block: the offsets that you load from. What backward "
+        "does to what arrives is what forward does to `x`.",
+        "One kernel will do for both passes: load, `tl.where(tl.rand(seed, offsets) < p, 0.0, x / (1 - p))`, "
+        "store. `ctx.p, ctx.seed = p, seed` keeps what isn't a tensor, and backward returns `None` for both. "
+        "`grad.contiguous()` helps with any layout.",
+    ],
+)
+
+
+@exercise.starter
+class DropoutKernel(torch.autograd.Function):
+    """x, with a share `p` of its elements dropped"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, p: float, seed: int) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+        raise NotImplementedError
+
+
+_CALL = "DropoutKernel.apply(x, p, seed)"
+_X = {
+    "3,000 elements": "torch.randn(3000, device=device), 0.25, 7",
+    "another seed": "torch.randn(3000, device=device), 0.25, 8",
+    "a seed beyond 32 bits": "torch.randn(1500, device=device), 0.5, 2**40",
+    "a tensor of 100 ones": "torch.ones(100, device=device), 0.9, 0",
+    "a matrix": "torch.randn(37, 41, device=device), 0.5, 3",
+    "float16": "torch.randn(5, 6, 50, device=device).half(), 0.1, 3",
+    "`p` of 0": "torch.randn(1025, device=device), 0.0, 3",
+    "one element": "torch.full((1,), 3.0, device=device), 0.5, 1",
+    "large and small": "torch.tensor([1e30, 1e-30, 60000, 0] * 9, device=device), 0.4, 5",
+}
+_CASES = {
+    label: f"torch.manual_seed(0)\nx, p, seed = {x}\nx.requires_grad_()" for label, x in _X.items()
+}
+_RISING = "g = torch.linspace(1, 3, x.numel()).to(x)"
+_ARRIVES = {label: f"{setup}\n{_RISING}.view_as(x)" for label, setup in _CASES.items()} | {
+    "what `y.sum()` sends": f"{_CASES['a matrix']}\ng = torch.ones_like(x[0, 0]).expand(x.shape)",
+    "a transposed `g`": f"{_CASES['a matrix']}\n{_RISING}.view(x.shape[::-1]).t()",
+}
+
+
+def _dropped(t, tensor):
+    """What is to come of a tensor; and what comes of it with other masks, by what is wrong with them."""
+    n, like, drawn = tensor.numel(), {}, draws(t.seed, tensor)
+    scaled = tensor.detach().double() / (1 - t.p)
+    mask = (drawn < t.p).view(tensor.shape)
+    for size in (64, 128, 256, 512, 1024):
+        if n > size:
+            local = drawn[torch.arange(n, device=drawn.device) % size].view_as(mask)
+            what = f"the result if the mask begins again after {size:,} elements"
+            like[what] = scaled.where(local >= t.p, 0)
+    like["the result without a factor"] = tensor.detach().double().where(~mask, 0)
+    like["the result for the elements that are to be kept"] = scaled.where(mask, 0)
+    return scaled.where(~mask, 0), {what: value.to(tensor) for what, value in like.items()}
+
+
+@exercise.check(needs="triton", cases=_CASES)
+def values(t, device):
+    """Element `i` is dropped by the number for `i`, and the others grow
+
+    The number depends on the seed and the place. The place in a block is the same for all blocks: with it the
+    mask begins again in each program, and depends on the block's size. `1 / (1 - p)` makes up for the dropped
+    ones: the expected value stays.
+    """
+    wanted, like = _dropped(t, t.x)
+    with unwritten_is_nan():
+        found = t.call(_CALL)
+    derivatives.agrees(found, wanted, t.x, least=0.0, like=like)
+
+
+@exercise.check(needs="triton", cases=_ARRIVES)
+def gradient(t, device):
+    """Backward drops the same elements, and scales the others the same
+
+    A dropped element has no part in the result, so its gradient is 0. The mask is drawn again from the same
+    seed; with another it's another mask, of the same size. What arrives is found by its own strides: `sum`
+    sends one number, with strides of 0.
+    """
+    wanted, like = _dropped(t, t.g)
+    with unwritten_is_nan():
+        expect.in_graph(t.call(_CALL), of="`x`")
+        found = t.call(f"torch.autograd.grad({_CALL}, x, g)[0]")
+    derivatives.agrees(found, wanted, t.x, least=0.0, what="the gradient of `x`", like=like)
+
+
+@exercise.check(
+    isolated=True,
+    needs="triton",
+    given="x, p, seed = torch.ones(40, 100).requires_grad_(), 0.25, 7",
+)
+def nothing_kept(t):
+    """No tensor is kept for backward
+
+    A mask is a byte for each element, kept from forward to backward. The seed is one integer, and the numbers
+    come again from it. The gradient doesn't depend on `x`.
+    """
+    keeps(t, _CALL.replace("(x", "(x * 1"))
+
+
+_SMALL = {
+    label: f'device = "cpu"\n{_ARRIVES[label]}'
+    for label in ("3,000 elements", "a tensor of 100 ones", "what `y.sum()` sends")
+}
+
+
+@exercise.check(isolated=True, needs="triton", cases=_SMALL)
+def addresses(t):
+    """Blocks of at most 1,024 elements, and none goes beyond the end
+
+    Where a load is multiplied by a mask of 0 it has been loaded all the same. The last block needs a mask for
+    its elements, beside the one that drops some.
+    """
+    launches = launched(t, _CALL, "y")
+    launches += launched(t, "torch.autograd.grad(y, x, g)[0]")
+    inside(launches)
+    most = max(len(access.addresses) for one in launches for access in one.launch.accesses)
+    expect.at_most(most, 1024, "elements in one block")

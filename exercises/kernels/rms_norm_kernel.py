@@ -1,0 +1,196 @@
+"""RMSNorm, forward and backward by kernels
+
+`x` is `(rows, n)`, `n` at most 1,024, and `weight` is `(n,)`; both are contiguous, of float32 or of float16.
+Write an `autograd.Function` that returns `x / sqrt(mean(x²) + 1e-6) * weight`, with the mean over a row, and
+has gradients for `x` and `weight`.
+
+- Kernels compute both passes, in float32. They stand above the class, in the same cell.
+- Each pass loads each element of `x` once, and backward that of the gradient that arrives, which has any
+  layout.
+- A program handles at most 16 rows. Programs don't race, or touch an address outside the tensors.
+- For backward keep `x`, `weight` and at most one number for each row.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import derivatives, kernels, numbers
+from course_utils.exercise.kits.kernels import launched
+
+exercise = Exercise(
+    minutes=20,
+    core=True,
+    hints=[
+        "A row fits into one block, so a program can load it once and do everything with it. Which of the "
+        "gradients needs what several programs have?",
+        "With `r = 1 / sqrt(…)`, `n = x * r` and `h = grad * weight`, the gradient of `x` is `r * (h - n * "
+        "mean(h * n))`, with the mean over the row. That of `weight` is the sum of `grad * n` over all rows.",
+        "`tl.atomic_add(grad_weight + columns, …, mask=…)` adds to memory that began as zeros of float32. "
+        "Cast what you load: `.to(tl.float32)`. Masked elements count as 0 (`other=0`), and the mean divides "
+        "by `n`, not by the block's size. `grad.contiguous()` helps with any layout.",
+    ],
+)
+
+
+@exercise.starter
+class RmsNormKernel(torch.autograd.Function):
+    """(rows, n), (n,) -> (rows, n)"""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+_CALL = "RmsNormKernel.apply(x, weight)"
+_X = {
+    "3 rows of 100": "torch.randn(3, 100)",
+    "a block that is full": "torch.randn(2, 1024)",
+    "one element": "torch.randn(1, 1)",
+    "35 rows of 5": "torch.randn(35, 5)",
+    "a row of zeros and a small one": "torch.tensor([[0., 0., 0.], [1e-3, -2e-3, 1e-3]])",
+    "float16, with squares above 65,504": "(torch.randn(4, 100) * 300).half()",
+    "float16, with squares that are 0": "(torch.randn(4, 100) * 1e-4).half()",
+    **numbers.hard("2, 20", "large numbers", "one giant", "a tiny scale"),
+}
+_SETUPS = {
+    label: f"torch.manual_seed(0)\nx = ({x}).to(device).requires_grad_()\n"
+    "weight = torch.linspace(-1, 2, x.size(1)).to(x).requires_grad_()"
+    for label, x in _X.items()
+}
+_RISING = "g = torch.linspace(-2, 3, x.numel()).to(x)"
+# With what arrives.
+_ARRIVES = {label: f"{setup}\n{_RISING}.view_as(x)" for label, setup in _SETUPS.items()} | {
+    "what `y.sum()` sends": f"{_SETUPS['3 rows of 100']}\ng = torch.ones_like(x[0, 0]).expand(x.shape)",
+    "a transposed `g`": f"{_SETUPS['3 rows of 100']}\n{_RISING}.view(x.shape[::-1]).t()",
+    "float16, small numbers after a large one": (
+        "x = torch.ones(49, 5, device=device).half().requires_grad_()\n"
+        "weight = torch.ones_like(x[0]).requires_grad_()\ng = torch.ones_like(x)\ng[0] = 4096"
+    ),
+}
+
+
+def _exact(t):
+    """The inputs in double precision, and the value there."""
+    x, weight = (one.detach().cpu().double().requires_grad_() for one in (t.x, t.weight))
+    return x, weight, F.rms_norm(x, weight.shape, weight, 1e-6)
+
+
+def _expect_gradient(t, name):
+    x, weight, value = _exact(t)
+    g, root, like = t.g.cpu().double(), (x.square().mean(1, keepdim=True) + 1e-6).sqrt(), {}
+    if name == "x":
+        like["the gradient for a root that does not depend on `x`"] = g * weight / root
+    elif len(x) > 1:
+        like["the part of the last row"] = (g * x / root)[-1]
+    # Where the two terms of the gradient of `x` cancel, the digits of each count.
+    least = (g * weight / root).abs().max().item() if name == "x" else 0.0
+    (wanted,) = torch.autograd.grad(value, {"x": x, "weight": weight}[name], g)
+    with kernels.unwritten_is_nan():
+        expect.in_graph(t.call(_CALL), of="the inputs")
+        found = t.call(f"torch.autograd.grad({_CALL}, {name}, g)[0]")
+    derivatives.agrees(found, wanted, t.x, least=least, what=f"the gradient of `{name}`", like=like)
+
+
+@exercise.check(needs="triton", cases=_SETUPS)
+def values(t, device):
+    """The values, from float16 too, for small numbers and large ones
+
+    The square of 300 is more than float16 can hold, and that of 0.0001 is 0 there: cast when you load, store
+    in the dtype of `x`. A block is a power of two, and what a mask leaves out is 0 in a sum only with
+    `other=0`; a mean divides by the elements that are there.
+    """
+    *_, value = _exact(t)
+    with kernels.unwritten_is_nan():
+        found = t.call(_CALL)
+    derivatives.agrees(found, value.detach(), t.x, least=0.0)
+
+
+@exercise.check(needs="triton", cases=_ARRIVES)
+def gradient_of_x(t, device):
+    """The gradient of `x` counts both ways from an element to the result
+
+    An element changes its own result, and through the root all others in its row. The row is in the program
+    already: its sum costs no memory. A kernel finds elements by their strides, and those of a gradient are
+    anything: what `sum` sends is one number, with strides of 0.
+    """
+    _expect_gradient(t, "x")
+
+
+@exercise.check(needs="triton", cases=_ARRIVES)
+def gradient_of_weight(t, device):
+    """The gradient of `weight` is a sum over the rows of all programs
+
+    If each program stores its own part, one of them is left. Parts are added by atomics, or each program has
+    a place for its own and a second launch adds them. Memory that is added to begins as zeros; and in
+    float16, 4,096 + 1 is 4,096.
+    """
+    _expect_gradient(t, "weight")
+
+
+_FEW = ("3 rows of 100", "35 rows of 5", "what `y.sum()` sends")
+_SMALL = {label: f'device = "cpu"\n{_ARRIVES[label]}' for label in _FEW}
+
+
+def _launches(t, shuffle=None):
+    """Those of both passes."""
+    forward = launched(t, _CALL, "y", shuffle)
+    expect.in_graph(t.y, of="the inputs")
+    backward = "torch.autograd.grad(y, (x, weight), g)"
+    return forward, launched(t, backward, "grad_x, grad_weight", shuffle)
+
+
+@exercise.check(isolated=True, needs="triton", cases=_SMALL)
+def addresses(t):
+    """No program goes beyond the end of a tensor
+
+    A row of 100 stands in a block of 128, and the 28 lanes behind it point at the next row, or beyond the
+    last one. A load that nothing uses is a load all the same.
+    """
+    forward, backward = _launches(t)
+    kernels.inside(forward + backward)
+
+
+@exercise.check(isolated=True, needs="triton", given=_SMALL["3 rows of 100"])
+def traffic(t):
+    """Each pass loads each element of `x` once
+
+    The sum of a row and what is made of it need the same elements. A program that has its row in a block
+    keeps it: a second load brings them from memory again. A launch of its own for the gradient of `weight`
+    does so too.
+    """
+    forward, backward = _launches(t)
+    kernels.once(t, forward, ["x"], ["y"])
+    kernels.once(t, backward, ["x", "g"], ["grad_x"])
+
+
+@exercise.check(isolated=True, needs="triton", given=_SMALL["35 rows of 5"])
+def programs(t):
+    """At most 16 rows a program, and no two programs race
+
+    On a GPU programs run at the same time. One that loads a sum, adds to it and stores it loses what another
+    one stored in between. In the interpreter they run one after the other, so that the numbers are right; the
+    addresses tell.
+    """
+    forward, backward = _launches(t, shuffle=1)
+    rows = kernels.most_loaded(forward + backward, t.x) / t.x.size(1)
+    expect.at_most(rows, 16, "rows in one program")
+    kernels.no_race(forward + backward)
+
+
+_ONES = "x = torch.ones(24, 256).requires_grad_()\nweight = torch.ones(256).requires_grad_()"
+
+
+@exercise.check(isolated=True, needs="triton", given=_ONES)
+def kept(t):
+    """For backward at most one number for each row is made and kept
+
+    `x` and `weight` are there already. The normalised rows are as large as `x`; a kernel that has loaded the
+    row makes them again from it, and moves no more memory.
+    """
+    kernels.keeps(t, _CALL, limit=4 * 24)

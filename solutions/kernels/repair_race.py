@@ -1,0 +1,145 @@
+"""Load, add and store are three steps, and another program's may come between them. An atomic is one: whoever
+comes second adds to what the first one left. That holds for two lanes of a block as for two programs. Where
+many hit one address they wait for each other: with few bins one counts each block by itself first, and adds
+its counts by atomics, or stores them in a row of its own for a second launch.
+
+Integers can be added in any order. Floats too, but the last digits depend on it.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def repair_race(values: Tensor, bins: int) -> Tensor:
+    """(n,) -> (bins,)"""
+
+    @triton.jit
+    def count(values, counts, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = offsets < n
+        which = tl.load(values + offsets, mask=inside, other=0)
+        tl.atomic_add(counts + which, 1, mask=inside)
+
+    n = len(values)
+    counts = values.new_zeros(bins)
+    count[(triton.cdiv(n, 256),)](values, counts, n, BLOCK=256)
+    return counts
+
+
+# Other right answers
+
+import torch
+
+from course_utils.exercise import Edit, Wrong
+
+
+@triton.jit
+def _count_block(values, rows, n, bins, BLOCK: tl.constexpr, BINS: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    which = tl.load(values + offsets, mask=inside, other=0).to(tl.int32)
+    counted = tl.histogram(which, BINS, mask=inside)
+    every = tl.arange(0, BINS)
+    tl.store(rows + tl.program_id(0) * bins + every, counted, mask=every < bins)
+
+
+@triton.jit
+def _add_rows(rows, counts, bins, programs):
+    which, total = tl.program_id(0), tl.program_id(0).to(tl.int64) * 0
+    for row in range(programs):
+        total += tl.load(rows + row * bins + which)
+    tl.store(counts + which, total)
+
+
+def _rows(values, bins):
+    n, programs = len(values), triton.cdiv(len(values), 512)
+    rows, counts = values.new_empty(programs, bins), values.new_empty(bins)
+    _count_block[(programs,)](values, rows, n, bins, BLOCK=512, BINS=triton.next_power_of_2(bins))
+    _add_rows[(bins,)](rows, counts, bins, programs)
+    return counts
+
+
+@triton.jit
+def _block_by_atomics(values, counts, n, bins, BINS: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    which = tl.load(values + offsets, offsets < n, other=-1)
+    every = tl.arange(0, BINS)
+    counted = tl.sum((which[:, None] == every[None, :]).to(tl.int64), 0)
+    tl.atomic_add(counts + every, counted, mask=(every < bins) & (counted > 0))
+
+
+def _one_hot(values, bins):
+    counts = torch.zeros(bins, dtype=torch.int64, device=values.device)
+    grid = (triton.cdiv(len(values), 128),)
+    _block_by_atomics[grid](values, counts, len(values), bins, BINS=triton.next_power_of_2(bins), BLOCK=128)
+    return counts
+
+
+also_right = [_rows, _one_hot]
+
+
+# Mistakes
+
+
+@triton.jit
+def _block_added(values, counts, n, bins, BLOCK: tl.constexpr, BINS: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    which = tl.load(values + offsets, mask=offsets < n, other=0).to(tl.int32)
+    counted, every = tl.histogram(which, BINS, mask=offsets < n), tl.arange(0, BINS)
+    so_far = tl.load(counts + every, mask=every < bins)
+    tl.store(counts + every, so_far + counted, mask=every < bins)
+
+
+def _right_in_a_block(values, bins):
+    n, counts = len(values), values.new_zeros(bins)
+    _block_added[(triton.cdiv(n, 256),)](
+        values, counts, n, bins, BLOCK=256, BINS=triton.next_power_of_2(bins)
+    )
+    return counts
+
+
+@triton.jit
+def _count_bin(values, counts, n, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.int64)
+    for start in range(0, n, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        total += tl.load(values + offsets, mask=offsets < n, other=-1) == tl.program_id(0)
+    tl.store(counts + tl.program_id(0), tl.sum(total))
+
+
+def _a_program_for_each_bin(values, bins):
+    counts = values.new_empty(bins)
+    _count_bin[(bins,)](values, counts, len(values), BLOCK=256)
+    return counts
+
+
+def _one_program(values, bins):
+    n, counts = len(values), values.new_zeros(bins)
+    _block_added[(1,)](
+        *(values, counts, n, bins), BLOCK=triton.next_power_of_2(n), BINS=triton.next_power_of_2(bins)
+    )
+    return counts
+
+
+def _of_torch(values, bins):
+    repeated = torch.zeros(bins, dtype=torch.int64, device=values.device)
+    return repeated.scatter_add(0, values, torch.ones_like(values))
+
+
+mistakes = [
+    Wrong(_right_in_a_block, told_by="any_order"),
+    Wrong(_a_program_for_each_bin, told_by="traffic"),
+    Wrong(_one_program, told_by="traffic"),
+    Wrong(_of_torch, told_by="any_order"),
+    Edit("no mask", "1, mask=inside", "1", told_by="counts"),
+    Edit("no mask on a load", "inside, other=0)\n        tl", "None)\n        tl", told_by="addresses"),
+    Edit("memory that is not zeros", "new_zeros", "new_empty", told_by="counts"),
+    Edit("a grid rounded down", "triton.cdiv(n, 256)", "max(1, n // 256)", told_by="counts"),
+]
+not_tried = {
+    "hard numbers": "values are indices",
+    "dtypes": "values are indices",
+    "left alone": "nothing is written but counts",
+    "seeds": "the numbers don't matter",
+}
