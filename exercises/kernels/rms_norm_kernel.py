@@ -52,7 +52,7 @@ _X = {
     "3 rows of 100": "torch.randn(3, 100)",
     "a block that is full": "torch.randn(2, 1024)",
     "one element": "torch.randn(1, 1)",
-    "35 rows of 5": "torch.randn(35, 5)",
+    "20 rows of 5": "torch.randn(20, 5)",
     "a row of zeros and a small one": "torch.tensor([[0., 0., 0.], [1e-3, -2e-3, 1e-3]])",
     "float16, with squares above 65,504": "(torch.randn(4, 100) * 300).half()",
     "float16, with squares that are 0": "(torch.randn(4, 100) * 1e-4).half()",
@@ -69,10 +69,18 @@ _ARRIVES = {label: f"{setup}\n{_RISING}.view_as(x)" for label, setup in _SETUPS.
     "what `y.sum()` sends": f"{_SETUPS['3 rows of 100']}\ng = torch.ones_like(x[0, 0]).expand(x.shape)",
     "a transposed `g`": f"{_SETUPS['3 rows of 100']}\n{_RISING}.view(x.shape[::-1]).t()",
     "float16, small numbers after a large one": (
-        "x = torch.ones(49, 5, device=device).half().requires_grad_()\n"
-        "weight = torch.ones_like(x[0]).requires_grad_()\ng = torch.ones_like(x)\ng[0] = 4096"
+        "x = torch.ones(25, 5, device=device).half().requires_grad_()\n"
+        "weight = torch.ones_like(x[0]).requires_grad_()\ng = torch.ones_like(x)\ng[0] = 2048"
     ),
 }
+
+
+_FEW = ("3 rows of 100", "20 rows of 5", "what `y.sum()` sends")
+_FLOATS = ("one element", "a row of zeros and a small one", "float16, with squares above 65,504")
+
+
+def _some(*labels):
+    return {label: _ARRIVES[label] for label in labels}
 
 
 def _exact(t):
@@ -83,17 +91,15 @@ def _exact(t):
 
 def _expect_gradient(t, name):
     x, weight, value = _exact(t)
-    g, root, like = t.g.cpu().double(), (x.square().mean(1, keepdim=True) + 1e-6).sqrt(), {}
-    if name == "x":
-        like["the gradient for a root that does not depend on `x`"] = g * weight / root
-    elif len(x) > 1:
-        like["the part of the last row"] = (g * x / root)[-1]
-    # Where the two terms of the gradient of `x` cancel, the digits of each count.
-    least = (g * weight / root).abs().max().item() if name == "x" else 0.0
+    g, least, like = t.g.cpu().double(), 0.0, {}
+    if name == "x":  # where its two terms cancel, the digits of each count
+        one = g * weight / (x.square().mean(1, keepdim=True) + 1e-6).sqrt()
+        least, like = one.abs().max().item(), {"the gradient for a root that does not depend on `x`": one}
     (wanted,) = torch.autograd.grad(value, {"x": x, "weight": weight}[name], g)
     with kernels.unwritten_is_nan():
-        expect.in_graph(t.call(_CALL), of="the inputs")
-        found = t.call(f"torch.autograd.grad({_CALL}, {name}, g)[0]")
+        t.run(f"y = {_CALL}")
+        expect.in_graph(t.y, of="the inputs")
+        found = t.call(f"torch.autograd.grad(y, {name}, g)[0]")
     derivatives.agrees(found, wanted, t.x, least=least, what=f"the gradient of `{name}`", like=like)
 
 
@@ -101,9 +107,8 @@ def _expect_gradient(t, name):
 def values(t, device):
     """The values, from float16 too, for small numbers and large ones
 
-    The square of 300 is more than float16 can hold, and that of 0.0001 is 0 there: cast when you load, store
-    in the dtype of `x`. A block is a power of two, and what a mask leaves out is 0 in a sum only with
-    `other=0`; a mean divides by the elements that are there.
+    The square of 300 is more than float16 can hold, and that of 0.0001 is 0 there: cast when you load. A
+    block is a power of two; what a mask leaves out is 0 with `other=0`, and doesn't count in a mean.
     """
     *_, value = _exact(t)
     with kernels.unwritten_is_nan():
@@ -111,30 +116,29 @@ def values(t, device):
     derivatives.agrees(found, value.detach(), t.x, least=0.0)
 
 
-@exercise.check(needs="triton", cases=_ARRIVES)
+@exercise.check(needs="triton", cases=_some(*_FEW, *_FLOATS, "a transposed `g`", "one giant"))
 def gradient_of_x(t, device):
     """The gradient of `x` counts both ways from an element to the result
 
-    An element changes its own result, and through the root all others in its row. The row is in the program
-    already: its sum costs no memory. A kernel finds elements by their strides, and those of a gradient are
-    anything: what `sum` sends is one number, with strides of 0.
+    An element changes its own result, and through the root all others in its row. A kernel finds elements by
+    their strides, and those of a gradient are anything: what `sum` sends is one number, with strides of 0.
     """
     _expect_gradient(t, "x")
 
 
-@exercise.check(needs="triton", cases=_ARRIVES)
+@exercise.check(needs="triton", cases=_some(*_FEW, *_FLOATS, "float16, small numbers after a large one"))
 def gradient_of_weight(t, device):
     """The gradient of `weight` is a sum over the rows of all programs
 
     If each program stores its own part, one of them is left. Parts are added by atomics, or each program has
     a place for its own and a second launch adds them. Memory that is added to begins as zeros; and in
-    float16, 4,096 + 1 is 4,096.
+    float16, 2,048 + 1 is 2,048.
     """
     _expect_gradient(t, "weight")
 
 
-_FEW = ("3 rows of 100", "35 rows of 5", "what `y.sum()` sends")
-_SMALL = {label: f'device = "cpu"\n{_ARRIVES[label]}' for label in _FEW}
+_SMALL = {label: f'device = "cpu"\n{setup}' for label, setup in _some(*_FEW).items()}
+_ONES = "x = torch.ones(24, 256).requires_grad_()\nweight = torch.ones(256).requires_grad_()"
 
 
 def _launches(t, shuffle=None):
@@ -160,30 +164,25 @@ def addresses(t):
 def traffic(t):
     """Each pass loads each element of `x` once
 
-    The sum of a row and what is made of it need the same elements. A program that has its row in a block
-    keeps it: a second load brings them from memory again. A launch of its own for the gradient of `weight`
-    does so too.
+    The sum of a row and what is made of it need the same elements, and a program keeps them in its block. A
+    second load, or a launch of its own for the gradient of `weight`, brings them from memory again.
     """
     forward, backward = _launches(t)
     kernels.once(t, forward, ["x"], ["y"])
     kernels.once(t, backward, ["x", "g"], ["grad_x"])
 
 
-@exercise.check(isolated=True, needs="triton", given=_SMALL["35 rows of 5"])
+@exercise.check(isolated=True, needs="triton", given=_SMALL["20 rows of 5"])
 def programs(t):
     """At most 16 rows a program, and no two programs race
 
-    On a GPU programs run at the same time. One that loads a sum, adds to it and stores it loses what another
-    one stored in between. In the interpreter they run one after the other, so that the numbers are right; the
-    addresses tell.
+    On a GPU programs run at the same time: one that loads a sum, adds to it and stores it loses what another
+    stored in between. The interpreter runs one after the other, and the numbers are right there.
     """
     forward, backward = _launches(t, shuffle=1)
     rows = kernels.most_loaded(forward + backward, t.x) / t.x.size(1)
     expect.at_most(rows, 16, "rows in one program")
     kernels.no_race(forward + backward)
-
-
-_ONES = "x = torch.ones(24, 256).requires_grad_()\nweight = torch.ones(256).requires_grad_()"
 
 
 @exercise.check(isolated=True, needs="triton", given=_ONES)

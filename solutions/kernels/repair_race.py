@@ -137,6 +137,15 @@ mistakes = [
     Edit("memory that is not zeros", "new_zeros", "new_empty", told_by="counts"),
     Edit("a grid rounded down", "triton.cdiv(n, 256)", "max(1, n // 256)", told_by="counts"),
 ]
+_MASKED = "the mask of the atomic leaves these lanes out"
+equivalent = {
+    "line 13: `tl.load(values + offsets, mask=inside, other=0)` -> `tl.load(values + offsets, mask=inside)`": (
+        _MASKED
+    ),
+    "line 13: `0` -> `1`": _MASKED,
+    "line 13: `0` -> `-1`": _MASKED,
+    "line 18: `256` -> `255`": "at most a program more, all of it masked",
+}
 not_tried = {
     "hard numbers": "values are indices",
     "dtypes": "values are indices",

@@ -203,8 +203,8 @@ def small_blocks(launches: list[KernelTraffic], most: int = 1024) -> None:
 
 
 def keeps(t: Given, call: str, *, limit: int = 0) -> None:
-    """At most `limit` bytes are made by `call` and kept for backward. Triton's interpreter leaves the storages
-    that it was given in reference cycles, which are collected before anything is counted."""
+    """At most `limit` bytes are made by `call` and kept for backward. Triton's interpreter leaves the
+    storages that it was given in reference cycles, which are collected before anything is counted."""
     # The result of the answer counts as well when it is kept: what is returned is another tensor.
     t.run(f"import gc\n\ndef forward():\n    y = {call} * 1\n    gc.collect()\n    return y")
     t.call("forward()")
@@ -222,7 +222,7 @@ def _draw(out, seed, n, BLOCK: tl.constexpr):
 def draws(seed: int, like: Tensor) -> Tensor:
     """`tl.rand(seed, i)` for each element `i` of a tensor, in one row."""
     out = torch.empty(like.numel(), device=like.device)
-    _draw[(triton.cdiv(len(out), 512),)](out, seed, len(out), BLOCK=512)
+    _draw[(triton.cdiv(len(out), 1024),)](out, seed, len(out), BLOCK=1024)
     return out
 
 
