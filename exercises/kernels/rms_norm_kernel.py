@@ -4,10 +4,10 @@
 Write an `autograd.Function` that returns `x / sqrt(mean(x²) + 1e-6) * weight`, with the mean over a row, and
 has gradients for `x` and `weight`.
 
-- Kernels compute both passes, in float32. They stand above the class, in the same cell.
-- Each pass loads each element of `x` once, and backward that of the gradient that arrives, which has any
-  layout.
-- A program handles at most 16 rows. Programs don't race, or touch an address outside the tensors.
+- Kernels above the class, in the same cell, compute both passes in float32.
+- Each pass loads each element of `x` once, and backward that of what arrives, which has any layout.
+- A program handles at most 16 rows. Programs don't race, touch no address outside the tensors, and don't
+  write to the inputs or to what arrives.
 - For backward keep `x`, `weight` and at most one number for each row.
 """
 
@@ -96,7 +96,7 @@ def _expect_gradient(t, name):
         one = g * weight / (x.square().mean(1, keepdim=True) + 1e-6).sqrt()
         least, like = one.abs().max().item(), {"the gradient for a root that does not depend on `x`": one}
     (wanted,) = torch.autograd.grad(value, {"x": x, "weight": weight}[name], g)
-    with kernels.unwritten_is_nan():
+    with kernels.unwritten_is_nan(), derivatives.untouched():
         t.run(f"y = {_CALL}")
         expect.in_graph(t.y, of="the inputs")
         found = t.call(f"torch.autograd.grad(y, {name}, g)[0]")
@@ -111,7 +111,7 @@ def values(t, device):
     block is a power of two; what a mask leaves out is 0 with `other=0`, and doesn't count in a mean.
     """
     *_, value = _exact(t)
-    with kernels.unwritten_is_nan():
+    with kernels.unwritten_is_nan(), derivatives.untouched():
         found = t.call(_CALL)
     derivatives.agrees(found, value.detach(), t.x, least=0.0)
 

@@ -138,10 +138,9 @@ mistakes = [
     Edit("a grid rounded down", "triton.cdiv(n, 256)", "max(1, n // 256)", told_by="counts"),
 ]
 _MASKED = "the mask of the atomic leaves these lanes out"
+_LOAD = "tl.load(values + offsets, mask=inside"
 equivalent = {
-    "line 13: `tl.load(values + offsets, mask=inside, other=0)` -> `tl.load(values + offsets, mask=inside)`": (
-        _MASKED
-    ),
+    f"line 13: `{_LOAD}, other=0)` -> `{_LOAD})`": _MASKED,
     "line 13: `0` -> `1`": _MASKED,
     "line 13: `0` -> `-1`": _MASKED,
     "line 18: `256` -> `255`": "at most a program more, all of it masked",

@@ -178,4 +178,4 @@ mistakes = [
     Edit("a race", _ADDED, f"tl.store(grad_weight + columns, {_SUM}, mask=inside)", told_by="programs"),
     Edit("keeps the rows", "return y", "ctx.y = y.clone()\n        return y", told_by="kept"),
 ]
-not_tried = {"left alone": "kernels write where they are told to", "seeds": "the numbers don't matter"}
+not_tried = {"seeds": "the numbers don't matter"}
