@@ -238,18 +238,6 @@ def most_loaded(launches: list[KernelTraffic], tensor: Tensor) -> int:
     return max(counts.values(), default=0)
 
 
-@contextlib.contextmanager
-def unwritten_is_nan() -> Iterator[None]:
-    """What `torch.empty` hands out inside holds NaN, or the largest integer, not what lay there before."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warns)
-
-
 def _of(launches: list[KernelTraffic], tensor: Tensor) -> list[Any]:
     return [found for launch in launches if (found := launch.of(tensor)) is not None]
 
