@@ -115,7 +115,7 @@ def watching(shuffle: int | None = None) -> Iterator[list[Launch]]:
 @functools.cache
 def guard() -> _Guard:
     """From here on what a kernel asks for outside its tensors is not carried out, in this process: a load
-    there gives what a masked one gives. A launch outside `watching` that strays warns.
+    there gives what a masked one gives: `other`, or NaN where none was named. A launch outside `watching` that strays warns.
 
     Raises `RuntimeError` where Triton is missing or compiles.
     """
@@ -231,8 +231,20 @@ class _Guard:
     def program(self, original: Any, builder: Any, *index: int) -> None:
         original(builder, *self.order[index])
 
-    def load(self, original: Any, builder: Any, pointers: Any, mask: Any, *others: Any) -> Any:
-        return original(builder, *self.seen("load", builder, pointers, mask), *others)
+    def load(
+        self, original: Any, builder: Any, pointers: Any, mask: Any, other: Any, *others: Any
+    ) -> Any:
+        if other is None:
+            other = self.undefined(pointers)
+        return original(builder, *self.seen("load", builder, pointers, mask), other, *others)
+
+    def undefined(self, pointers: Any) -> Any:
+        """What a masked load without `other` gives: a GPU, anything; here NaN, or the largest number."""
+        kind = pointers.get_element_ty()
+        dtype = self.interpreter._get_np_dtype(kind)
+        floating = np.issubdtype(dtype, np.floating)
+        value = np.nan if floating else True if dtype == np.bool_ else np.iinfo(dtype).max
+        return self.interpreter.TensorHandle(np.full(pointers.data.shape, value, dtype=dtype), kind)
 
     def store(self, original: Any, builder: Any, pointers: Any, value: Any, mask: Any, *others: Any) -> Any:
         pointers, mask = self.seen("store", builder, pointers, mask, value)
