@@ -63,7 +63,7 @@ class _Run:
     pairs: bool = False
 
 
-class _Watch(InTraining):
+class _EachTwo(InTraining):
     """Also notes where a result has an entry for each two examples, and no operand has one: a product of all
     with all, a distance, a difference by broadcasting. Attention that takes examples for time is none: what
     it makes has a dimension in front."""
@@ -214,7 +214,7 @@ def _run(subject: Subject, size: int, dim: int) -> _Run:
     torch.manual_seed(SEED)
     before = statistics(subject)
     with contextlib.ExitStack() as stack, evaluating(subject):
-        watch = stack.enter_context(_Watch(size))
+        watch = stack.enter_context(_EachTwo(size))
         for name, module in modules(subject):
             leaf = not any(True for _ in module.children())
             if leaf and not isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
