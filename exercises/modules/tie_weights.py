@@ -75,7 +75,7 @@ def one_parameter(t):
 
     A Parameter is an object, and a module holds a reference to it under the last part of its name; all before
     the last dot leads to the module. Two modules can hold the same one. Two Parameters that share storage are
-    still two: here `.double()` gives each new data, and parts them. An optimizer made before holds the
+    still two: `.double()` gives each float32 one new data, and parts them. An optimizer made before holds the
     source. `setattr` registers a Parameter; what goes past it, `object.__setattr__` or `__dict__`, doesn't.
     """
     before = dict(t.model.named_parameters())
