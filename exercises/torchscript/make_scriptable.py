@@ -229,7 +229,7 @@ def limits(make_scriptable):
 def saved_and_loaded(make_scriptable):
     """The script can be saved, and the loaded one computes the same
 
-    The file holds what was compiled, with the parameters and the limit. There is no Python in it to call.
+    The file holds what was compiled, with the parameters and the limit. Loading it calls no Python of yours.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", f"import io\n{_X}\nfile = io.BytesIO()")
     _script(t)
