@@ -75,7 +75,8 @@ def check(answer: Answer, *, save_progress: bool = True) -> Report | Note:
 
 @public
 def hint(answer: Answer) -> Note:
-    """Reveals the next hint of an exercise, and repeats those already seen."""
+    """Reveals the next hint of an exercise, and repeats those already seen. Before them stands the rule
+    behind the check that failed last."""
     from course_utils.grading.report import Note
 
     exercise = _find(answer, _names_of_reader())
@@ -84,6 +85,10 @@ def hint(answer: Answer) -> Note:
     total = len(exercise.hints)
     seen = min(_record().reveal_hint(exercise.name), total)
     body = "\n".join(f"{i}. {text}" for i, text in enumerate(exercise.hints[:seen], 1))
+    failed = _record().failed_check(exercise.name)
+    for one in exercise.checks:
+        if one.name == failed:
+            body = f"What failed last: *{one.title}*. {' '.join(one.why.split())}\n\n{body}"
     if seen == total:
         body += f"\n\nThat was the last one. `solution({exercise.answer_name})` shows one way."
     return Note(f"{exercise.full_name} · hint {seen} of {total}", body)

@@ -97,13 +97,22 @@ def close(page, slug: str) -> None:
     page.get_by_role("tab", name=LESSON).click()
 
 
+def heading(panel, words: str):
+    """A heading of the text; a report has one of its own."""
+    return panel.locator("h1, h2, h3, h4").filter(has_text=words)
+
+
 def test_a_name_in_progress_leads_to_its_task(lesson, root):
     course = catalog.load()
     here, further = course.lesson("01"), course.lesson("03")
+    cards = [course.card(name) for name in here.exercise_names]
+    first, card = next(one for one in cards if one.core), cards[-1]
+    lesson.cell(0).scroll_into_view_if_needed()
+    lesson.cell(0).get_by_role("link", name=f"{first.title} ({first.answer_name})").click()
+    expect(heading(lesson.panel, first.title)).to_be_in_viewport()
     shown = lesson.run(lesson.add("progress()"))
-    card = course.card(here.exercise_names[-1])
     shown.get_by_role("row").get_by_role("link", name=f"{card.title} ({card.answer_name})").click()
-    expect(lesson.panel.get_by_role("heading", name=card.title)).to_be_in_viewport()
+    expect(heading(lesson.panel, card.title)).to_be_in_viewport()
     assert_readable(lesson.run(lesson.add("progress(all=True)")), least=60)
     # "Next" goes to its task in a notebook that is not open; a lesson's first link is in the map.
     following = course.card(course.exercise_names[1])
@@ -117,9 +126,9 @@ def test_a_name_in_progress_leads_to_its_task(lesson, root):
         (shown.get_by_role("link", name=further.title).first, further.title, further.slug),
         (shown.locator("p").get_by_role("link"), following.title, "00_start_here"),
     )
-    for link, heading, slug in places:
+    for link, words, slug in places:
         link.click()
-        expect(panels.get_by_role("heading", name=heading)).to_be_in_viewport()
+        expect(heading(panels, words)).to_be_in_viewport()
         close(page, slug)
 
 
@@ -127,6 +136,11 @@ def test_a_wrong_answer_is_told_why(lesson):
     report = hand_in(lesson, WRONG)
     expect(report).to_contain_text("✗ Sliding windows without a copy (sliding_windows) — not yet")
     expect(report).to_contain_text("✗ The input may be a view itself")
+    # To a screen reader it is a heading, a list of checks with a word for each sign, and the why.
+    tree = report.aria_snapshot()
+    assert re.search(r'- heading "Sliding windows .* not yet · 4 of 5 checks" \[level=4\]', tree)
+    assert re.findall(r'listitem:\n +- img "(\w+)"', tree) == ["passed"] * 2 + ["failed"] + ["passed"] * 2
+    assert 'heading "Why"' in tree
     example = report.locator("pre", has_text="x = torch.arange(1., 13.).square()[::2]")
     assert example.inner_text().split("\n")[-1].startswith("sliding_windows(x, 3")
     check = next(

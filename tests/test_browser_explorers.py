@@ -406,6 +406,27 @@ def test_the_explorers_are_readable(theme, notebook, shown, page):
     assert_drawn_well(shown["write"], 28)
 
 
+def test_in_a_narrow_page_a_picture_keeps_its_size_and_scrolls_by_itself(notebook, shown, page):
+    picture = shown["write"].locator(".widget-html:has(svg)")
+    size = page.viewport_size
+    page.set_viewport_size({"width": 900, "height": size["height"]})
+    until(lambda: picture.evaluate("e => e.scrollWidth > e.clientWidth + 100"), "a page that is narrower")
+    least = (
+        "s => Math.min(...[...s.querySelectorAll('text')].map(t => parseFloat(getComputedStyle(t).fontSize)))"
+    )
+    assert picture.locator("svg").evaluate("s => s.clientWidth == s.viewBox.baseVal.width")
+    assert picture.locator("svg").evaluate(least) >= 11
+    assert shown["write"].evaluate("e => e.scrollWidth <= e.clientWidth")
+    # What is drawn anew stays where it was scrolled to.
+    picture.evaluate("e => e.scrollLeft = 90")
+    before = drawn(shown["write"])
+    shown["write"].get_by_role("slider").focus()
+    page.keyboard.press("ArrowLeft")
+    until(lambda: drawn(shown["write"]) != before, "the next place")
+    assert picture.evaluate("e => e.scrollLeft") == 90
+    page.set_viewport_size(size)
+
+
 def test_every_control_has_a_name_for_a_screen_reader(shown):
     for name in LEAST:
         tree = shown[name].aria_snapshot()
@@ -454,6 +475,8 @@ def test_a_screen_reader_is_told_what_is_chosen_and_what_a_part_does(notebook):
     expect(scale).to_have_attribute("aria-valuetext", "2")
     expect(floats.get_by_title("bit 15, sign")).to_have_count(1)
     player = widget(notebook.run(notebook.add(f"{IMPORTS}explore.strides(torch.ones(2, 2))")))
+    for name in ("swap dim", "with dim"):
+        expect(player.get_by_role("combobox", name=name, exact=True)).to_have_count(1)
     for name in ("play or pause", "stop", "repeat"):
         expect(player.get_by_role("button", name=name)).to_have_count(1)
 

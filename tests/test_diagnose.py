@@ -11,8 +11,7 @@ import torch
 
 from course_utils import torch_private
 from course_utils.diagnosis import Report, diagnose
-from tests.sets import Given, healthy_losses  # noqa: F401  (it writes into HEALTHY)
-from tests.sets.healthy import HEALTHY
+from tests.sets import HEALTHY, Given
 from tests.sets.healthy_loops import HEALTHY_LOOPS
 from tests.sets.sick import SICK
 from tests.sets.sick_fourteen import FOURTEEN

@@ -73,6 +73,26 @@ def test_a_healthy_loop_has_none():
     assert "0 faults" in str(report)
 
 
+@pytest.mark.parametrize("every, causes", [(1, ["hasty_scheduler"]), (4, [])])
+def test_a_scheduler_that_is_called_after_each_epoch_is_not_hasty(every, causes):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+
+    def loop():
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.1 if every > 1 else 0.5)
+        for step in range(1, 13):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            if step % every == 0:
+                scheduler.step()
+
+    report = diagnose(model, (x, y), F.mse_loss, optimizer, loop=loop)
+    assert report.causes == causes
+    assert not causes or "after 12 of 12 steps" in report.findings[0].evidence[0]
+
+
 def test_gradients_of_several_batches_may_be_added_up():
     model = nn.Linear(4, 1)
     optimizer = torch.optim.AdamW(model.parameters())

@@ -360,6 +360,22 @@ def test_examples_that_are_compared_on_purpose():
     sick(report, "mixed_examples", "doubt")
 
 
+def near(m, x):
+    """Each example gets something of those that are like it."""
+    h = m.head(x)
+    return (h @ h.mT).softmax(1) @ h
+
+
+def apart(m, x):
+    h = m.head(x)
+    return (h[:, None] - h[None]).square().sum(1)
+
+
+@pytest.mark.parametrize("forward", [near, apart])
+def test_examples_that_are_compared_on_purpose_and_have_targets(forward):
+    sick(trained(Calls(forward), X), "mixed_examples", "doubt")
+
+
 def test_examples_that_cannot_be_compared():
     assert "this batch has one" in trained(Net(), X[:1], y=CLASSES[:1]).unseen[0]
     graph = Calls(lambda m, x, a: m.head(a @ x))

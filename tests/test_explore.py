@@ -538,7 +538,7 @@ def test_each_button_does_what_is_written_on_it():
         return label
 
     assert clicked("transpose") == ".transpose(1, 2)"
-    assert clicked("transpose", **{"dims": 0, "and": 2}) == ".transpose(0, 2)"
+    assert clicked("transpose", **{"swap dim": 0, "with dim": 2}) == ".transpose(0, 2)"
     assert clicked("reshape", shape=" 4 6") == ".reshape(4, 6)"
     assert clicked("slice", dim=1, range=(0, 2)) == "[:, :2]"
     assert clicked("slice") == "[1:]"

@@ -538,6 +538,21 @@ def test_an_answer_that_does_not_run_at_all_is_told_its_line_and_no_rule():
     assert (report.state, report.why) == (RAISED, "A sum is divided by how many there are.")
 
 
+@pytest.mark.parametrize("arguments", ["", "x, axis", "*, x"])
+def test_an_answer_that_takes_other_arguments_is_told_no_rule(arguments):
+    def of_none(mean):
+        """A mean of nothing
+
+        Of another number of arguments.
+        """
+        expect.true(mean() is None, "no")
+
+    # In the second case the check of none and the others raise differently.
+    exercise = an_exercise(of_a_factor, of_rows, *([of_none] * (arguments == "x, axis")))
+    report = attempt.grade(exercise, eval(f"lambda {arguments}: 1"))
+    assert (report.state, report.passed, report.told_by, report.why) == (RAISED, 0, "of_a_factor", "")
+
+
 def test_a_row_in_which_an_answer_raises_is_shown_after_another_failure_too():
     def in_rows(mean):
         with Rows() as rows:

@@ -381,7 +381,7 @@ def test_no_instrument_is_forgotten():
     modes |= {"_Above": "syncs", "_Below": "syncs", "LaneWatch": "lanes", "Files": "files"}
     modes |= {"BeforeOthers": "waits", "_InThread": "traffic"}
     modes |= {"Floats": "floats", "Called": "called"}
-    modes |= {"Pairs": "", "_Calls": "", "InTraining": ""}  # what a diagnosis watches with
+    modes |= {"Pairs": "", "_Calls": "", "InTraining": "", "_EachTwo": ""}  # what a diagnosis watches with
     text = "\n".join(
         path.read_text(encoding="utf-8") for path in Path(course_utils.__path__[0]).rglob("*.py")
     )

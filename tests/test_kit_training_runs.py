@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import module
+from torch.optim import lr_scheduler as schedulers
 from torch.optim.optimizer import _global_optimizer_post_hooks
 from torch.utils.checkpoint import checkpoint
 
@@ -97,6 +98,36 @@ def test_nothing_is_left_after_an_exception():
     assert clean()
     with pytest.raises(TypeError, match="needs a function as `train`"):
         measure.record_run(torch.ones(1))
+
+
+def test_what_a_layer_hands_to_the_next_is_copied_once():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.ReLU(inplace=True), nn.Linear(3, 1))
+    forward = measure.record_run(model, torch.randn(4, 3)).forwards[0]
+    first, tanh, relu, last = forward.layers
+    assert forward.input is first.input and first.output is tanh.input and tanh.output is relu.input
+    assert relu.output is last.input and last.output is forward.output
+    assert relu.output is not relu.input and relu.output.equal(relu.input.relu())  # it wrote in place
+    assert relu.input.lt(0).any()
+
+
+def test_after_which_steps_a_scheduler_was_called():
+    def train(made):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)
+        scheduler = made(optimizer)
+        for step in range(4):
+            optimizer.step()
+            if step % 2:
+                scheduler.step(*([1.0] if made is schedulers.ReduceLROnPlateau else []))
+
+    def both(optimizer):
+        warm = schedulers.LinearLR(optimizer)
+        return schedulers.SequentialLR(optimizer, [warm, schedulers.ConstantLR(optimizer)], [2])
+
+    before = schedulers.SequentialLR.step, schedulers.LRScheduler.step
+    for made in (schedulers.CosineAnnealingWarmRestarts, schedulers.ReduceLROnPlateau, both):
+        made = partial(made, T_0=2) if "Warm" in made.__name__ else made
+        assert measure.record_run(train, made).scheduled == {2, 4}
+    assert before == (schedulers.SequentialLR.step, schedulers.LRScheduler.step)
 
 
 def test_models_one_after_another():

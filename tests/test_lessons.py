@@ -234,6 +234,9 @@ def test_built_notebook_is_steady(built):
     assert b"tEXt" not in base64.b64decode(printed[2].data["image/png"])
     (slider,) = code(notebook, "IntSlider").outputs
     assert set(slider.data) == {"text/plain"}
+    # Nothing was there before: what links lead to is the notebook that was being built.
+    (task,) = (cell for cell in notebook.cells if cell.metadata.get("course", {}).get("role") == "task")
+    assert f"#cell-id={task.id}" in code(notebook, "progress()").outputs[0].data["text/html"]
     text = (built / "notebooks" / "01_shapes.ipynb").read_text()
     for word in (str(built), "ipykernel_", '"execution"', "widget-state", '"version"'):
         assert word not in text

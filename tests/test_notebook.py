@@ -142,7 +142,12 @@ def test_hints_come_one_at_a_time(kernel):
     assert first.splitlines()[2] in second
     assert "solution(centre)" in kernel.run("hint('centre')")
     # The hints that were seen are not folded into the next report again.
-    assert "Hint" not in kernel.run(f"{WRONG}\ncheck(centre)")
+    said = kernel.run(f"{WRONG}\ncheck(centre)")
+    assert "Hint" not in said
+    # What they begin with is the rule behind the check that failed last.
+    why = said.partition("Why: ")[2].splitlines()[0]
+    assert why and why in kernel.run("hint(centre)").splitlines()[2]
+    assert "failed last" not in kernel.run("def centre():\n    pass\n_ = check(centre)\nhint(centre)")
 
 
 def test_the_solution_comes_when_asked_twice(kernel):

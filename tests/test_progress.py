@@ -47,7 +47,7 @@ def test_the_readme_lists_the_lessons_with_their_minutes():
 def test_the_minutes_left_begin_with_those_of_the_lessons_head_and_end_with_none(record):
     untouched = Progress(COURSE, record)
     for lesson, standing in zip(COURSE.lessons, untouched.all, strict=True):
-        head = source._routes(COURSE, lesson)
+        head = source._routes(COURSE, lesson, dict.fromkeys(lesson.exercise_names, ""))
         core, every = (re.search(rf"\*\*{way}\*\*, (\d+) minutes", head) for way in ("Core", "Everything"))
         assert int(core[1]) == standing.left(True)
         assert int((every or core)[1]) == standing.left(True) + standing.left(False)
@@ -86,6 +86,15 @@ def test_a_lesson_shows_core_and_further_with_minutes_left_and_links(record):
     (task,) = (cell for cell in cells if cell.metadata.get("course") == ours)
     assert f'href="{lesson.slug}.ipynb#cell-id={task.id}"' in html and "`" not in html
     assert f"(<code>{following.answer_name}</code>)</a>" in html
+
+
+def test_what_a_lessons_head_names_are_links_to_the_tasks():
+    lesson = COURSE.lesson("01")
+    cells = source.notebook_of(COURSE, lesson).cells
+    tasks = {cell.id: cell.metadata.course.exercise for cell in cells if source.role(cell) == source.TASK}
+    links = re.findall(rf"\[([^]]*)\]\({lesson.slug}.ipynb#cell-id=(\w+)\)", cells[0].source)
+    assert len(links) == 2
+    assert all(COURSE.card(tasks[task]).full_name == words for words, task in links)
 
 
 def test_the_map_counts_nothing_where_nothing_goes_further(record):

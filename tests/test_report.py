@@ -163,7 +163,7 @@ def test_what_a_thread_of_the_answer_raises_stands_in_the_report_or_nowhere(caps
 def test_a_report_takes_its_text_colour_from_the_page():
     """Only signs and edges have a colour: a set text colour would be unreadable in dark or in light."""
     html = report(PASSED, WRONG, told_by="a", symptom="b", why="c")._repr_html_()
-    coloured = re.findall(r'<(\w+) style="[^"]*(?<!-)color:#\w+[^"]*">([^<]*)<', html)
+    coloured = re.findall(r'<(\w+) [^>]*style="[^"]*(?<!-)color:#\w+[^"]*">([^<]*)<', html)
     assert coloured
     assert {text for _, text in coloured} <= {"✓", "✗", "○", "·"}
     assert "background" not in html

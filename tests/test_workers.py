@@ -424,6 +424,23 @@ def closes_everything(seconds):
     return "a result that cannot arrive"
 
 
+def kills_itself():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_how_it_ended_is_awaited_where_it_is_told_late():
+    with Worker() as worker:
+        assert worker.call(os.getpid, deadline=LONG).value
+        assert not tree.is_ending(worker.pid)
+        os.kill(server_pid(), signal.SIGSTOP)  # it tells no status any more
+        worker.begin(kills_itself)
+        told = workers.attend([worker], 2.0)
+        assert not told and tree.is_ending(worker.pid)
+        worker.server.wake()
+        until(lambda: workers.attend([worker], 0.5))
+        assert "SIGKILL" in worker.finish().how
+
+
 def writes_everywhere():
     for fd in range(3, 4096):
         with contextlib.suppress(OSError):

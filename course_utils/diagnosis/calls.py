@@ -36,6 +36,11 @@ _OPERATORS += ("maximum", "minimum", "rsub", "radd", "rmul", "rtruediv", "truedi
 # Nodes of a graph that pass numbers on as they are.
 _PASS_ON = ("View", "Reshape", "UnsafeView", "Permute", "Transpose", "T", "Unsqueeze", "Squeeze", "Slice")
 _PASS_ON += ("Select", "Index", "ToCopy", "Clone", "Expand", "Alias", "Detach", "Flatten", "Unbind", "Split")
+_ENDS: dict[Any, str] = {
+    **{getattr(Tensor, name): name for name in ("detach", "numpy", "tolist", "item")},
+    torch.detach: "detach",
+    Tensor.data.__get__: "data",
+}
 _ENOUGH = 256  # rows that are looked at
 
 
@@ -83,12 +88,14 @@ class NormCall:
 
 @dataclass(eq=False)
 class Calls:
-    """What was called in the first step. `norms`: by `id` of the running mean. `loss`: what the loss is, in
-    words, where `backward` cannot start from it; "" where it can."""
+    """What was called in the first step. `norms`: by `id` of the running mean. `ends`: the names of what
+    takes a tensor out of its graph, where the forward called it. `loss`: what the loss is, in words, where
+    `backward` cannot start from it; "" where it can."""
 
     losses: list[LossCall] = field(default_factory=list)
     pairings: list[Pairing] = field(default_factory=list)
     norms: dict[int, list[NormCall]] = field(default_factory=dict)
+    ends: set[str] = field(default_factory=set)
     loss: str = ""
 
     @contextlib.contextmanager
@@ -153,6 +160,8 @@ class _Calls(Pairs):
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
         if func is F.batch_norm:
             self._norm(*args, **kwargs)
+        elif func in _ENDS and self.seen.during == "forward":
+            self.calls.ends.add(_ENDS[func])
         self.in_loss = self.seen.during == "loss"
         out = super().called(func, args, kwargs, run)
         if func in LOSSES:

@@ -31,10 +31,12 @@ def diagnose(
 
     `batch` is what the model takes: a tensor, a tuple of arguments or a dictionary of them. With `loss_fn`
     its last entry, or the one called `labels` or `targets`, is what the loss is given beside the output; a
-    model that returns its loss needs none. The steps are taken on copies: model, optimizer, gradients, modes
-    and random generators are afterwards as they were. `loop`: training code of your own, which trains this
-    model with this optimizer for a few steps and is called once, on copies too: what goes wrong between the
-    calls shows there and not in steps that somebody else takes. Returns a report that prints itself.
+    model that returns its loss needs none. The steps are taken on copies. Afterwards these are as they were:
+    parameters, buffers, gradients, modes, tensors and lists that modules keep, the optimizer, random
+    generators. What an object of another package keeps is not put back, nor how far an iterator is. `loop`:
+    training code of your own, which trains this model with this optimizer for a few steps and is called once,
+    on copies too: what goes wrong between the calls shows there and not in steps that somebody else takes.
+    Returns a report that prints itself.
     """
     case = subject(model, batch, loss_fn, optimizer)
     findings: list[Finding] = []
@@ -50,7 +52,7 @@ def diagnose(
                 held.reset()
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # what torch warned of in the steps is in `seen`
+                    warnings.simplefilter("ignore")
                     found = list(look(seen))
             except WrongUse:
                 raise

@@ -9,6 +9,11 @@ from typing import Any
 from course_utils.diagnosis.finding import RANKS, Finding
 
 WIDTH = 100
+# `untouched` is what does it.
+_PUT_BACK = (
+    "parameters, buffers, gradients, modes, optimizer and random generators are as they were. What else your "
+    "code has called may have changed: an object of another package, or how far an iterator is."
+)
 _TITLES = {"fault": "FAULT", "doubt": "DOUBT", "note": "NOTE"}
 
 
@@ -42,11 +47,10 @@ class Report:
         return "\n\n".join(parts)
 
     def _end(self) -> str:
-        counts = [sum(one.rank == rank for one in self.findings) for rank in RANKS]
-        names = ("fault", "doubt", "note")
-        said = ", ".join(f"{n} {name}{'s' * (n != 1)}" for n, name in zip(counts, names, strict=True))
+        counts = {rank: sum(one.rank == rank for one in self.findings) for rank in RANKS}
+        said = ", ".join(f"{n} {rank}{'s' * (n != 1)}" for rank, n in counts.items())
         lines = [f"{said}; {self.looked} looks found nothing. {self.steps} steps were taken on copies of "]
-        lines[0] += f"{self.copied:,} bytes; your model and optimizer are as they were."
+        lines[0] += f"{self.copied:,} bytes; {_PUT_BACK}"
         lines += [f"Could not look: {one}" for one in self.unseen]
         return "\n".join(textwrap.fill(line, WIDTH) for line in lines)
 

@@ -54,23 +54,21 @@ class Error:
 class Seen:
     """What was seen of a few steps of training on one batch.
 
-    `output`, `loss`: of the first step, without their graphs. `losses`: one number a step. `grads`: by name,
-    the norm of a parameter's gradient at each step; None where there was none. `zeros`: by name, whether all
-    of a gradient were zeros, at each step. `norms`: by name, the norm of a parameter before the first step.
-    `moved`: by name, of the elements that got a gradient other than 0 the share whose values the first step
-    of the optimizer changed. `leaves`: what the graph of the first loss ends at, and `again`: the ids of what
-    that of the last one ends at. `module_calls`: in the first forward. `nodes`: of the graph of each loss;
-    `alive`: how many of each exist when the steps are over. `graphs_kept`: the paths of tensors with a
-    graph that the model or the loss function then keeps. `half`: whether float16 is in the graph. `raised`:
-    what ended the steps early. `warned`: torch's warnings. `calls`: which functions the first forward and its
-    loss called. `run`: the reader's own loop, as it was recorded, and `loop_raised`: what ended it.
+    `losses`: one number a step. `grads`: by name, the norm of a parameter's gradient at each step; None where
+    there was none. `zeros`: by name, whether all of a gradient were zeros, at each step. `norms`: by name,
+    the norm of a parameter before the first step. `moved`: by name, of the elements that got a gradient other
+    than 0 the share whose values the first step of the optimizer changed. `leaves`: what the graph of the
+    first loss ends at, and `again`: the ids of what that of the last one ends at. `module_calls`: in the
+    first forward. `nodes`: of the graph of each loss; `alive`: how many of each exist when the steps are
+    over. `graphs_kept`: the paths of tensors with a graph that the model or the loss function then keeps.
+    `half`: whether float16 is in the graph. `raised`: what ended the steps early. `calls`: which functions
+    the first forward and its loss called. `run`: the reader's own loop, as it was recorded, and
+    `loop_raised`: what ended it.
 
     Where there is no optimizer each weight moves by 1e-4 against the sign of its gradient.
     """
 
     subject: Subject
-    output: Any = None
-    loss: Tensor | None = None
     losses: list[float] = field(default_factory=list)
     grads: dict[str, list[float | None]] = field(default_factory=dict)
     zeros: dict[str, list[bool]] = field(default_factory=dict)
@@ -85,7 +83,6 @@ class Seen:
     half: bool = False
     raised: Error | None = None
     during: str = ""
-    warned: list[str] = field(default_factory=list)
     calls: Calls = field(default_factory=Calls)
     run: Run | None = None
     loop_raised: Error | None = None
@@ -107,8 +104,8 @@ def train(subject: Subject, steps: int, held: Held) -> Seen:
     seen = Seen(subject)
     tokens: list[list[weakref.ref[_Token]]] = []
     torch.manual_seed(SEED)
-    with warnings.catch_warnings(record=True) as caught, uncompiled():
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(), uncompiled():
+        warnings.simplefilter("ignore")
         try:
             for _ in range(steps):
                 _step(seen, held, tokens)
@@ -116,7 +113,6 @@ def train(subject: Subject, steps: int, held: Held) -> Seen:
             raise
         except Exception as error:  # of any kind: it is the reader's code that runs
             seen.raised = _ended(seen, error)
-    seen.warned = [str(one.message) for one in caught]
     if any(token() for step in tokens for token in step):
         gc.collect()  # a graph that only waits for the collector is not kept
     seen.alive = [sum(token() is not None for token in step) for step in tokens]
@@ -143,8 +139,6 @@ def _step(seen: Seen, held: Held, tokens: list[list[weakref.ref[_Token]]]) -> No
     seen.losses.append(float(loss.detach().sum()))
     nodes = list(nodes_behind(loss))
     _graph(seen, nodes, first)
-    if first:
-        seen.output, seen.loss = detached(output), loss.detach()
     del output  # as a loop of the reader's does when the next one comes
     tokens.append([mark(node) for node in nodes if not hasattr(node, "variable")])
     del nodes
@@ -281,11 +275,6 @@ def record(seen: Seen, loop: Callable[[], Any]) -> None:
             seen.during = "loop"
             seen.loop_raised = _ended(seen, error)
             seen.during = ""
-
-
-def detached(output: Any) -> Any:
-    """The same output with tensors that have no graph."""
-    return torch_private.tree_map(lambda one: one.detach() if isinstance(one, Tensor) else one, output)
 
 
 @contextlib.contextmanager

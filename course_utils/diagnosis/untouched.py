@@ -67,34 +67,16 @@ def untouched(subject: Subject, loop: Callable[[], Any] | None = None) -> Iterat
     """
     held = Held()
     back: list[Callable[[], None]] = []
-    used = reached([loop, subject.loss_fn])
-    given = reached([*subject.args, *subject.kwargs.values(), subject.target])
     try:
-        outer = [one for one in (subject.model, subject.loss_fn, *used) if isinstance(one, nn.Module)]
-        modules = list(dict.fromkeys(module for one in outer for module in one.modules()))
+        used = reached([loop, subject.loss_fn])
+        given = reached([*subject.args, *subject.kwargs.values(), subject.target])
         tensors = [*parameters_behind(subject.loss_fn), *tensors_in(given), *subject.inputs]
-        for module in modules:
-            tensors += _tensors_kept(vars(module), set())
-            _hold_containers(vars(module), held.attributes, set())
-        back += held.attributes
-        optimizers = [one for one in (subject.optimizer, *used) if isinstance(one, Optimizer)]
-        for optimizer in dict.fromkeys(optimizers):
-            stepped, size = _hold_optimizer(optimizer, back)
-            held.size += size
-            tensors += stepped
-        seen: set[int] = set()
-        for one in [*used, *given]:
-            if isinstance(one, (nn.Module, Optimizer, Tensor, ModuleType)):
-                continue
-            if _keeps_state(one):
-                used += [each for each in vars(one).values() if isinstance(each, Tensor)]
-                _hold_containers(vars(one), back, seen)
-            else:
-                _hold_containers(one, back, seen)
+        tensors += _hold_modules((subject.model, subject.loss_fn, *used), held, back)
+        tensors += _hold_optimizers((subject.optimizer, *used), held, back)
+        loose = [one for one in used if isinstance(one, Tensor)]
+        loose += _hold_objects((*used, *given), back)
         theirs = {id(one) for one in tensors}
-        for one in {
-            id(one): one for one in used if isinstance(one, Tensor) and id(one) not in theirs
-        }.values():
+        for one in {id(one): one for one in loose if id(one) not in theirs}.values():
             _back_up(one, back)
         _hold_tensors(tensors, held, back)
         with _generators(tensors), torch.enable_grad():
@@ -130,6 +112,48 @@ def reached(roots: Iterable[Any]) -> list[Any]:
         elif not isinstance(thing, (nn.Module, Optimizer, Tensor)) and _is_own(thing):
             pending += vars(thing).values()
     return found
+
+
+def _hold_modules(things: Iterable[Any], held: Held, back: list[Callable[[], None]]) -> list[Tensor]:
+    """Notes what the modules among them keep. Returns the tensors of it."""
+    outer = [one for one in things if isinstance(one, nn.Module)]
+    tensors: list[Tensor] = []
+    for module in dict.fromkeys(module for one in outer for module in one.modules()):
+        tensors += _tensors_kept(vars(module), set())
+        _hold_containers(vars(module), held.attributes, set())
+    back += held.attributes
+    return tensors
+
+
+def _hold_optimizers(things: Iterable[Any], held: Held, back: list[Callable[[], None]]) -> list[Tensor]:
+    """The states of the optimizers among them become copies. Returns the tensors that these step and are set
+    by."""
+    tensors: list[Tensor] = []
+    for optimizer in dict.fromkeys(one for one in things if isinstance(one, Optimizer)):
+        state = optimizer.state
+        _hold_containers(vars(optimizer), back, set())
+        optimizer.state = copied = state.copy()
+        for parameter, kept in state.items():
+            copied[parameter] = torch_private.tree_map(_copied, kept)
+        held.size += sum(t.nbytes for t in tensors_in(copied))
+        tensors += tensors_in(optimizer.param_groups)
+    return tensors
+
+
+def _hold_objects(things: Iterable[Any], back: list[Callable[[], None]]) -> list[Tensor]:
+    """Notes what is in the lists, dictionaries, generators and objects among them. Returns the tensors that
+    are attributes."""
+    tensors: list[Tensor] = []
+    seen: set[int] = set()
+    for one in things:
+        if isinstance(one, (nn.Module, Optimizer, Tensor, ModuleType)):
+            continue
+        if _keeps_state(one):
+            tensors += [each for each in vars(one).values() if isinstance(each, Tensor)]
+            _hold_containers(vars(one), back, seen)
+        else:
+            _hold_containers(one, back, seen)
+    return tensors
 
 
 def _is_own(thing: Any) -> bool:
@@ -212,16 +236,6 @@ def _hold_containers(value: Any, back: list[Callable[[], None]], seen: set[int])
     back.append(put_back)
     for one in inside:
         _hold_containers(one, back, seen)
-
-
-def _hold_optimizer(optimizer: Optimizer, back: list[Callable[[], None]]) -> tuple[list[Tensor], int]:
-    """Its state becomes a copy, of so many bytes; the tensors that it steps and is set by are returned."""
-    state = optimizer.state
-    _hold_containers(vars(optimizer), back, set())
-    optimizer.state = copied = state.copy()
-    for parameter, kept in state.items():
-        copied[parameter] = torch_private.tree_map(_copied, kept)
-    return [*tensors_in(optimizer.param_groups)], sum(t.nbytes for t in tensors_in(copied))
 
 
 def _copied(value: Any) -> Any:

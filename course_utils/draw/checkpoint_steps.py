@@ -3,9 +3,10 @@ hold."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,7 @@ class Stack:
         cuda = {one.device.index for one in layers.parameters() if one.is_cuda}
         try:
             with (
+                _one_thread(),
                 torch.random.fork_rng(devices=cuda),
                 torch.enable_grad(),
                 warnings.catch_warnings(action="ignore"),
@@ -50,6 +52,17 @@ class Stack:
                 f"{self.who}: a step of these layers on {said(self.batch)} raised "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Layers as small as those that are drawn wait longer for a second thread than they save by it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def step(layers: nn.Sequential, x: Tensor, size: int) -> None:

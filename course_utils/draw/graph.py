@@ -22,8 +22,9 @@ from course_utils.wrong_use import public
 
 LINE, CHIP, PAD = 16.0, 17.0, 7.0
 BIG, SMALL, TINY = 12.0, 10.5, 9.5
+SAVED = "saved for backward, at version v0; a write in place makes it v1"
 PORT = 44.0  # between two lines that say where they arrive
-TOP = 30.0  # for the line above the picture
+TOP = 44.0  # for the lines above the picture
 MOST = 120  # nodes: more of them have no room on a page
 WIDEST = 1280.0  # a page scales down what is wide, and its letters
 
@@ -76,6 +77,9 @@ class Drawing(Steps):
         scene = Scene(said if not stepping else f"{said} Step {step} of {self.last}.", placed.width)
         scene.height = placed.height + TOP + 8
         scene.write(2, 9, said, SMALL)
+        if any(chip(one)[1] == "saved" for several in self.saved.values() for one in several):
+            scene.box(3, 20, 16, 10, "saved", line=0.6)
+            scene.write(25, 25, SAVED, SMALL)
         travelled = {
             (moment.number, sent.index) for moment in self.moments[: step or 0] for sent in moment.sent
         }

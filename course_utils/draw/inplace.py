@@ -11,7 +11,7 @@ from course_utils.draw.labels import LETTER, Label
 from course_utils.draw.shapes import WIDTH, Scene
 
 ROW, GAP = 24.0, 12.0
-CODE, SMALL = 12.0, 10.5
+CODE, SMALL = 12.0, 11.0
 LETTERS = 96  # of a line of text below the picture
 SIGNS = {
     "harmless": ("✓ harmless", "rank"),

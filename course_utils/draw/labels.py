@@ -38,7 +38,7 @@ class Label:
 # a background of their own, whatever the theme around them (VS Code), that one can be read, and the colour
 # of the page cannot.
 STYLE = """
-#{id}{{color:var(--jp-widgets-label-color,currentColor);max-width:{width:g}px;width:100%;height:auto;display:block}}
+#{id}{{color:var(--jp-widgets-label-color,currentColor);width:{width:g}px;max-width:none;height:auto;display:block}}
 #{id} text{{fill:currentColor;font-family:system-ui,sans-serif;dominant-baseline:central;white-space:pre}}
 #{id} .code{{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
 #{id} .faint{{opacity:.78}}

@@ -25,7 +25,8 @@ class Explorer(widgets.VBox):
     def __init__(self, *rows: widgets.Widget, follows: Sequence[widgets.Widget] = ()) -> None:
         """`rows`: what stands above the picture. `follows`: controls after which `redraw` is called."""
         self._quiet = False
-        self.picture = widgets.HTML()
+        # In a narrow page it keeps its size, so that its words can be read, and is scrolled by itself.
+        self.picture = widgets.HTML(layout=widgets.Layout(overflow="auto hidden"))
         page = widgets.HTML(on_the_page.HTML, layout=widgets.Layout(display="none"))
         super().__init__([*rows, self.picture, page], layout=widgets.Layout(max_width="720px"))
         self.add_class(on_the_page.CLASS)

@@ -83,7 +83,7 @@ class DimPanel(Panel):
 
 class TransposePanel(Panel):
     def __init__(self, explorer: StrideExplorer) -> None:
-        self.a, self.b = dropdown("dims"), dropdown("and")
+        self.a, self.b = (dropdown(word, width=130, label=70) for word in ("swap dim", "with dim"))
         super().__init__(explorer, self.a, self.b)
 
     def fit(self, layout: Layout) -> None:

@@ -95,18 +95,16 @@ class Report:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = (
-            f'<div><span style="color:{colour(self.state)};font-weight:700">{symbol(self.state)}</span> '
-            f"<b>{_inline(self.full_name)}</b> — {escape(verdict(self))}</div>"
-        )
-        parts = [head]
+        head = f"{_sign(self.state)} <b>{_inline(self.full_name)}</b> — {escape(verdict(self))}"
+        parts = [_heading(head)]
         if self.state == NOT_ATTEMPTED:
             parts.append("<div>The cell above still holds what it started with.</div>")
-        parts += [_outcome(outcome, message) for outcome, message in _messages(self)]
+        if checks := "".join(_outcome(outcome, message) for outcome, message in _messages(self)):
+            parts.append(f'<ul role="list" style="list-style:none;margin:0;padding:0">{checks}</ul>')
         if self.symptom:
             parts.append(_below(_inline(self.symptom)))
         if self.why:
-            parts.append(_below(f"<b>Why</b>: {_inline(self.why)}"))
+            parts.append(_below(f'<b role="heading" aria-level="5">Why</b>: {_inline(self.why)}'))
         if self.hint:
             number, total, text = self.hint
             parts.append(_fold(f"Hint {number} of {total}", markdown(text)))
@@ -131,7 +129,7 @@ class Note:
         return "\n\n".join(part for part in parts if part)
 
     def _repr_html_(self) -> str:
-        title = f"<div><b>{_inline(self.title)}</b></div>"
+        title = _heading(f"<b>{_inline(self.title)}</b>")
         code = _code(self.code) if self.code else ""
         return _frame(title + markdown(self.body) + code, COLOUR[NOT_ATTEMPTED])
 
@@ -140,13 +138,16 @@ def explained(found: Report, exercise: Exercise) -> Report:
     """The same report, with the why of the first failing check and the symptom that stands before it. The
     symptom is that check's own; where it has none, that of a table of cases in a later check, since it is
     about all that the answer does. Where the answer raised the same in every check, and not by a rule of
-    torch's, or did not end in the first one, it does not run at all: then the line where it raised or was
-    found is all there is to say. (Ranks that wait for each other are what their check is about.)"""
+    torch's, or did not end in the first one, it does not run at all, and no more does one that takes other
+    arguments: then the line where it raised or was found is all there is to say. (Ranks that wait for each
+    other are what their check is about.)"""
     failed = [outcome for outcome in found.outcomes if outcome.state in FAILED]
     if not failed:
         return found
     first = failed[0]
     found.told_by = first.check
+    if all(_is_uncalled(outcome, found.answer_name) for outcome in found.outcomes):
+        return found
     of_all = [outcome.symptom for outcome in failed if outcome.symptom.startswith(OF_ALL_CASES)]
     found.symptom = first.symptom or (of_all[-1] if of_all else "")
     raised = [outcome.message[-2:] for outcome in found.outcomes if outcome.state == RAISED]
@@ -161,6 +162,14 @@ def explained(found: Report, exercise: Exercise) -> Report:
     if runs or len(found.outcomes) == 1 or any("`RuntimeError" in line for line in first.message):
         found.why = check.why
     return found
+
+
+def _is_uncalled(outcome: Outcome, answer_name: str) -> bool:
+    """Whether the check's arguments did not fit the answer, so that none of its lines ran."""
+    called = rf"`TypeError: (.*<locals>\.)?({re.escape(answer_name)}|<lambda>)[\w.]*\(\) (takes|missing|got) "
+    lines = [_OF_RANKS.sub("", line) for line in outcome.message]
+    at_a_line = any(line.startswith("at your line") for line in lines)
+    return outcome.state == RAISED and not at_a_line and any(re.match(called, line) for line in lines)
 
 
 def verdict(report: Report) -> str:
@@ -246,9 +255,20 @@ def _outcome(outcome: Outcome, message: list[str]) -> str:
     title = _inline(_line(outcome))
     if outcome.state in FAILED:
         title = f"<b>{title}</b>"
-    sign = f'<span style="color:{colour(outcome.state)};font-weight:700">{symbol(outcome.state)}</span>'
-    lines = "".join(f'<div style="margin-left:1.6em">{_message_line(line)}</div>' for line in message)
-    return f'<div style="margin-left:.2em">{sign} {title}</div>{lines}'
+    sign = _sign(outcome.state, "failed" if outcome.state in FAILED else outcome.state)
+    lines = "".join(f'<div style="margin-left:1.4em">{_message_line(line)}</div>' for line in message)
+    return f'<li style="margin:0 0 0 .2em">{sign} {title}{lines}</li>'
+
+
+def _heading(line: str) -> str:
+    """A heading to who listens; one of HTML's own would stand in JupyterLab's table of contents."""
+    return f'<div role="heading" aria-level="4">{line}</div>'
+
+
+def _sign(state: str, word: str = "") -> str:
+    """The sign of a state, read out as `word`, or not at all where the words beside it say the same."""
+    said = f'role="img" aria-label="{word}"' if word else 'aria-hidden="true"'
+    return f'<span {said} style="color:{colour(state)};font-weight:700">{symbol(state)}</span>'
 
 
 # So many lines of an example are shown at once; more are folded under the last one.
@@ -266,7 +286,7 @@ def _message_line(line: str) -> str:
 
 
 def _below(body: str) -> str:
-    return f'<div style="margin-top:.6em">{body}</div>'
+    return f'<p style="margin:.6em 0 0">{body}</p>'
 
 
 def _fold(title: str, body: str) -> str:

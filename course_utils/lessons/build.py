@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from course_utils.lessons import catalog, claims, glossary
 from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.freshness import stamp, strays, why_stale
-from course_utils.lessons.notebook_files import TooLarge, make_steady, write_notebook
+from course_utils.lessons.notebook_files import BEING_BUILT, TooLarge, make_steady, write_notebook
 
 # nbformat, jupytext and nbclient are imported by what builds: `--check` is to be quick.
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def build(course: Course, lesson: Lesson) -> None:
 
     notebook = notebook_of(course, lesson)
     made_from = stamp(course, lesson, notebook)  # taken before the run: what changes meanwhile is newer
-    execute(notebook, course.root)
+    execute(notebook, course.root, name=lesson.notebook.name)
     make_steady(notebook)
     notebook.metadata["course"] = made_from
     write_notebook(lesson.notebook, notebook)
@@ -135,9 +135,10 @@ def store_gpu_outputs(course: Course, lesson: Lesson) -> int:
     return gpu_outputs.keep(lesson, notebook, f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
 
 
-def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
-    """Runs every cell in a fresh kernel of this Python, in an empty folder. Raises `BuildError` for the first
-    cell that raises or runs longer than `CELL_TIMEOUT` seconds."""
+def execute(notebook: NotebookNode, root: Path, device: str = "cpu", name: str = "being_built.ipynb") -> None:
+    """Runs every cell in a fresh kernel of this Python, in an empty folder; links to cells are those of this
+    notebook where it is called `name`. Raises `BuildError` for the first cell that raises or runs longer than
+    `CELL_TIMEOUT` seconds."""
     # The file of fonts that matplotlib makes on its first import is made here, so that no kernel
     # remarks on it.
     import matplotlib.font_manager  # noqa: F401
@@ -152,6 +153,8 @@ def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder, "work")
         work.mkdir()
+        write_notebook(Path(folder, name), notebook)
+        environment = kernel_environment(root, Path(folder), device)
         client = NotebookClient(
             notebook,
             km=AsyncKernelManager(kernel_name="python3", kernel_spec_manager=kernels),
@@ -168,7 +171,7 @@ def execute(notebook: NotebookNode, root: Path, device: str = "cpu") -> None:
             on_cell_start=lambda cell, cell_index: running.update(cell=cell, index=cell_index),
         )
         try:
-            client.execute(cleanup_kc=True, env=kernel_environment(root, Path(folder), device))
+            client.execute(cleanup_kc=True, env={**environment, BEING_BUILT: str(Path(folder, name))})
         except CellTimeoutError:
             raise BuildError(f"{_cell(running)} was still running after {CELL_TIMEOUT} seconds") from None
         except DeadKernelError:

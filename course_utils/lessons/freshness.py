@@ -22,7 +22,7 @@ _BUILDERS = tuple(
 
 _MAP = "progress(all=True)"  # where this is called in a lesson, it shows the map of the course
 # Modules whose text or picture ends up in a lesson, whoever calls them.
-_DRAWING = re.compile(r"course_utils\.(grading\.report|reader\.progress|draw|explore)\b")
+_DRAWING = re.compile(r"course_utils\.(grading\.report|reader\.progress|draw|explore|diagnosis)\b")
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(course_utils[\w.]*)[ \t]+import[ \t]+(?:\(([^)]*)\)|([^\n#]*))"
     r"|import[ \t]+(course_utils[\w.]*))",

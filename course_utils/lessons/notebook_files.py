@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 MOST_BYTES = 1_000_000
+# In the environment of a kernel that runs a lesson to build it: the file that it is in.
+BEING_BUILT = "COURSE_BEING_BUILT"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 # The execution count of every cell that has run, so that a new cell changes none of those below it. Not null:
@@ -48,6 +50,11 @@ _PNG_REMARKS = (b"tEXt", b"zTXt", b"iTXt", b"tIME")
 
 class TooLarge(Exception):
     """A notebook is larger than `MOST_BYTES`; the message says by what."""
+
+
+def address(file: str, cell_id: str = "") -> str:
+    """Of a cell in a notebook, as JupyterLab goes to it; without an id, of the notebook."""
+    return f"{file}#cell-id={cell_id}" if cell_id else file
 
 
 def steady(text: str) -> str:

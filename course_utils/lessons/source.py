@@ -8,6 +8,7 @@ starter, the call of `check`.
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import jupytext
@@ -19,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from course_utils.lessons import gpu_outputs
 from course_utils.lessons.catalog import Course, CourseError, Lesson
 from course_utils.lessons.freshness import repository
-from course_utils.lessons.notebook_files import KERNELSPEC, LANGUAGE
+from course_utils.lessons.notebook_files import KERNELSPEC, LANGUAGE, address
 
 TASK, STARTER, CHECK, SETUP, RESUME = "task", "starter", "check", "setup", "resume"
 COMING_BACK = """\
@@ -58,7 +59,9 @@ def notebook_of(course: Course, lesson: Lesson, *, solved: bool = False) -> Note
     _put_tasks_below_sections(cells)
     if links := _neighbours(course, lesson):
         cells.append(new_markdown_cell(links))
-    routes = _routes(course, lesson) if reading is not None else None
+    tasks = [cell for cell in cells if role(cell) == TASK]
+    ids = {cell.metadata.course.exercise: one for cell, one in zip(tasks, cell_ids(tasks), strict=True)}
+    routes = _routes(course, lesson, ids) if reading is not None else None
     _add_top(cells, lesson, routes, repository(course.root))
     placed = tuple(cell.metadata.course.exercise for cell in cells if role(cell) == STARTER)
     if placed != lesson.exercise_names:
@@ -183,8 +186,9 @@ def _neighbours(course: Course, lesson: Lesson) -> str:
 HOUR = 60
 
 
-def _routes(course: Course, lesson: Lesson) -> str:
-    """The three ways through a lesson and how long each takes, worked out from its exercises."""
+def _routes(course: Course, lesson: Lesson, ids: Mapping[str, str]) -> str:
+    """The three ways through a lesson and how long each takes, worked out from its exercises; what is named
+    is a link to its task, whose cell is in `ids`."""
     first, time = [], HOUR - lesson.reading
     for one in map(course.card, lesson.exercise_names):
         if one.core and one.minutes <= time and len(first) < 2:
@@ -193,7 +197,8 @@ def _routes(course: Course, lesson: Lesson) -> str:
     in_core, further = course.minutes(lesson)
     ways = []
     if first and in_core > HOUR:
-        names = " and ".join(one.full_name for one in first)
+        file = lesson.notebook.name
+        names = " and ".join(f"[{one.full_name}]({address(file, ids[one.name])})" for one in first)
         ways.append(f"**One hour**: read, and solve {names}")
     ways.append(f"**Core**, {in_core} minutes: all that is marked ★")
     if further:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from course_utils import torch_private
@@ -25,7 +26,8 @@ from course_utils.wrong_use import public
 @dataclass(eq=False)
 class Layer:
     """One call of a module without children. `training`: its mode then. `input`, `output`: copies of its
-    first tensor, in and out. `weights`: before the first backward, copies of its parameters, by name."""
+    first tensor, in and out; what one layer hands to the next, both have as one copy. `weights`: before the
+    first backward, copies of its parameters, by name."""
 
     module: nn.Module
     training: bool
@@ -76,10 +78,11 @@ class Run:
     many nodes the graph behind it had then. `uncleared`: at each of these calls, by `id` of the parameter,
     the norms of gradients that an optimizer step had used already and nobody had cleared; `leftovers`: all of
     them together. `grad_norms`: at each optimizer step, by the layer's name; 0 where it had no gradient.
-    `missing`: likewise, whether it had none, not even zeros; `frozen`: whether it wanted none.
-    `rates`: the learning rate of the first group, at each step. `graphs`: at the start of each forward, how
-    many graphs of earlier forwards of models still exist; and, as the last entry, when the function has
-    returned. `result`: what it returned.
+    `missing`: likewise, whether it had none, not even zeros; `frozen`: whether it wanted none. `rates`: the
+    learning rate of the first group, at each step. `scheduled`: the numbers of the steps, from 1, after which
+    a scheduler of torch's was called before the next one. `graphs`: at the start of each forward, how many
+    graphs of earlier forwards of models still exist; and, as the last entry, when the function has returned.
+    `result`: what it returned.
     """
 
     result: Any = None
@@ -90,6 +93,7 @@ class Run:
     missing: dict[str, list[bool]] = field(default_factory=dict)
     frozen: dict[str, list[bool]] = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
+    scheduled: set[int] = field(default_factory=set)
     graphs: list[int] = field(default_factory=list)
     forwards: list[Forward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -150,6 +154,7 @@ class _Recorder:
         self.used: dict[int, Tensor] = {}  # parameters whose gradient a step has used, and nobody cleared
         self.tokens: list[tuple[weakref.ref[_Token], Forward]] = []
         self.scaled: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}  # by `id`: itself, and what it was
+        self.copied = _Copies()  # of the forward that is running
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -167,6 +172,9 @@ class _Recorder:
             scale = torch.amp.GradScaler.scale
             torch.amp.GradScaler.scale = self.unscaled(scale)  # type: ignore[method-assign]
             stack.callback(setattr, torch.amp.GradScaler, "scale", scale)
+            for kind in _schedulers(LRScheduler):
+                stack.callback(setattr, kind, "step", kind.step)
+                kind.step = self.scheduling(kind.step)  # type: ignore[method-assign]
             stack.enter_context(uncompiled())
             yield
 
@@ -175,6 +183,15 @@ class _Recorder:
         def called(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             self.backward(tensors, adds)
             return plain(tensors, *args, **kwargs)
+
+        return called
+
+    def scheduling(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if self.run.steps:  # one that is made calls its own `step`, as a rule before any other step
+                self.run.scheduled.add(len(self.run.steps))
+            return plain(*args, **kwargs)
 
         return called
 
@@ -202,13 +219,14 @@ class _Recorder:
         module = as_written(module)
         if not self.open_calls:
             steps = len(self.run.steps)
-            call = Forward(module, module.training, steps, _copy(args))
+            self.copied = _Copies()
+            call = Forward(module, module.training, steps, self.copied.first(args))
             self.run.forwards.append(call)
             self.run.graphs.append(self.graphs_alive())
             if module not in self.models and _any(module.parameters()):
                 self.models.append(module)
         if not _any(module.children()):
-            layer = Layer(module, module.training, input=_copy(args))
+            layer = Layer(module, module.training, input=self.copied.first(args))
             if not self.run.losses:
                 layer.weights = {name: p.detach().clone() for name, p in module.named_parameters()}
             self.run.forwards[-1].layers.append(layer)
@@ -221,10 +239,10 @@ class _Recorder:
         call, came = self.open_calls.pop() if self.open_calls else (None, None)
         if call is None:
             return
-        call.output = _copy(output)
+        call.output = self.copied.first(output)
         if isinstance(call, Layer):
             if next(tensors_in(args), None) is not came:  # a hook of its own has put another in its place
-                call.input = _copy(args)
+                call.input = self.copied.first(args)
             return
         if call.layers and call.layers[-1].module is module:
             call.layers[-1].output = call.output
@@ -276,6 +294,17 @@ class _Recorder:
                     self.run.frozen.setdefault(called, []).append(not any(p.requires_grad for p in own))
 
 
+def _schedulers(base: type[LRScheduler]) -> Iterator[type[LRScheduler]]:
+    """The classes of schedulers that have a `step` of their own, each once."""
+    found, pending = set(), [base]
+    while pending:
+        kind = pending.pop()
+        if kind not in found and "step" in vars(kind):
+            yield kind
+        found.add(kind)
+        pending += kind.__subclasses__()
+
+
 def _came_back(forward: Forward, grad: Tensor) -> None:
     forward.trained = True
 
@@ -288,9 +317,25 @@ def _has_parameters(forward: Forward) -> bool:
     return any(_any(layer.module.parameters()) for layer in forward.layers)
 
 
-def _copy(value: Any) -> Tensor | None:
-    first = next(tensors_in(value), None)
-    return None if first is None else first.detach().clone()
+class _Copies:
+    """Of the tensors in one forward. A copy takes longer than anything else here: memory that stays has to
+    be fetched from the system. So what one layer returns and the next is given is copied once."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
+
+    def first(self, value: Any) -> Tensor | None:
+        """A copy of the first tensor in it."""
+        tensor = next(tensors_in(value), None)
+        if tensor is None:
+            return None
+        # A write through `.data` in between isn't counted, and so isn't seen.
+        version = -1 if tensor.is_inference() else torch_private.version(tensor)
+        itself, before, copy = self.made.get(id(tensor), (None, -1, None))
+        if copy is None or itself() is not tensor or not 0 <= before == version:
+            copy = tensor.detach().clone()
+            self.made[id(tensor)] = weakref.ref(tensor), version, copy
+        return copy
 
 
 def _norm(p: Tensor) -> float | None:

@@ -65,6 +65,18 @@ def is_running(pid: int) -> bool:
     return False
 
 
+_EXITING = 4  # among the kernel's flags of a thread
+
+
+def is_ending(pid: int) -> bool:
+    """Whether the process has ended, waited for or not, or all of its threads are about to."""
+    with contextlib.suppress(OSError, IndexError):
+        if tasks := list(Path(f"/proc/{pid}/task").iterdir()):
+            fields = [(task / "stat").read_text().rpartition(")")[2].split() for task in tasks]
+            return all(one[0] in "ZX" or int(one[6]) & _EXITING for one in fields)
+    return not alive([pid])
+
+
 def seconds_spent(pids: list[int]) -> float:
     """Processor time that these processes have used until now."""
     times = of_each(pids, psutil.Process.cpu_times)

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from course_utils.processes import client, limits, transport
+from course_utils.processes import client, limits, transport, tree
 from course_utils.processes.client import ServerProcess, WorkersError
 from course_utils.processes.result import Result
 from course_utils.processes.streams import Output, pipe, read_burst
@@ -274,11 +274,15 @@ class Worker:
 
     def _notice_death(self) -> None:
         """Ends the call of a process that no longer answers. It closes its connections a moment before it has
-        ended; one that lives on has lost its own."""
+        ended, and how it ended may be told late; one that lives on has lost its own."""
         silent = self._gone and not wait([self._calls], 0)  # also where what it has started kept them open
-        if silent or (self._lost is not None and (self.how or time.monotonic() - self._lost > 1.0)):
+        if silent or (self._lost is not None and (self.how or self._lives_on())):
             self.how = self.how or "it closed its connection"
             self.done = True
+
+    def _lives_on(self) -> bool:
+        """Whether it has long been silent and has not ended: the server has no status to tell."""
+        return time.monotonic() - self._lost > 1.0 and self.pid is not None and not tree.is_ending(self.pid)
 
 
 def attend(workers: Sequence[Worker], seconds: float) -> bool:

@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from course_utils.exercise.states import NOT_ATTEMPTED, PASSED, colour, symbol
+from course_utils.lessons.notebook_files import address
 from course_utils.reader.stopped import task_cells
 from course_utils.words import inline
 
@@ -206,11 +207,9 @@ def link_to(lesson: Lesson, card: Card, cells: dict[str, str], file: Path | None
 
     JupyterLab goes to a cell also in a notebook that it has yet to open; to a heading only once it is drawn,
     and only where all its letters are ASCII: those of tasks begin with a star."""
-    place = f"cell-id={cells[card.name]}" if card.name in cells else ""
-    return _link(file.name if file else lesson.notebook.name, inline(card.full_name), place)
+    there = address(file.name if file else lesson.notebook.name, cells.get(card.name, ""))
+    return _link(there, inline(card.full_name))
 
 
-def _link(file: str, shown: str, place: str = "") -> str:
-    """To a place in a notebook; without one, to its beginning."""
-    there = f"#{escape(place)}" if place else ""
-    return f'<a href="{escape(file)}{there}">{shown}</a>'
+def _link(there: str, shown: str) -> str:
+    return f'<a href="{escape(there)}">{shown}</a>'

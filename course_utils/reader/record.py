@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from course_utils.exercise.states import WRONG
 from course_utils.lessons.catalog import default_root
 
 PATIENCE = 10.0  # seconds to wait for other kernels that are writing
@@ -131,6 +132,12 @@ class Record:
         """The number of hints revealed."""
         self._exchange()
         return self._row(exercise).hints
+
+    def failed_check(self, exercise: str) -> str | None:
+        """The check whose why the last attempt was told; None where it failed in another way, or none did."""
+        self._exchange()
+        tried = [one for one in self._by_exercise().get(exercise, []) if one["kind"] == "attempt"]
+        return tried[-1].get("told_by") if tried and tried[-1]["state"] == WRONG else None
 
     def summary(self) -> dict[str, Row]:
         """Every exercise in which something happened that is not forgotten."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_utils.exercise.states import PASSED
+from course_utils.lessons.notebook_files import BEING_BUILT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from course_utils.lessons.catalog import Course, Lesson
     from course_utils.reader.record import Row
 
@@ -36,8 +37,11 @@ def stopped_at(course: Course, lesson: Lesson, rows: dict[str, Row]) -> str | No
 
 def task_cells(lesson: Lesson, file: Path | None = None) -> dict[str, str]:
     """The ids of the cells that hold a lesson's tasks, by exercise: in `file` or the reader's copy, or where
-    there is none, in what is copied. Empty for what is no such notebook."""
-    mine = file or lesson.notebook.parent.parent / "workspace" / lesson.notebook.name
+    there is none, in what is copied; while the lesson is built, in what that becomes. Empty for what is no
+    such notebook."""
+    built = Path(os.environ.get(BEING_BUILT, ""))
+    copied = lesson.notebook.parent.parent / "workspace" / lesson.notebook.name
+    mine = file or (built if built.name == lesson.notebook.name else copied)
     try:
         text = (mine if mine.exists() else lesson.notebook).read_text(encoding="utf-8")
         cells = [(cell.get("metadata", {}).get("course", {}), cell) for cell in json.loads(text)["cells"]]

@@ -65,7 +65,7 @@ def _saw(t, where, state, dtypes=None):
 def as_forward(t, one, other):
     """Without a `dtype`, backward runs in the state that forward had
 
-    Casts of built-in operators are in the graph. The backward of a Function runs operators anew, in the state
+    The casts of autocast are in the graph. The backward of a Function runs operators anew, in the state
     of whoever calls `backward`, after the region or in another.
     """
     _run(t, "(Product).apply(a, b, 2)", one, other)

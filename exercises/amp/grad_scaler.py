@@ -139,8 +139,8 @@ def between(GradScaler, device):
 def state(GradScaler, device):
     """A loaded scaler goes on as the saved one would have
 
-    How far the scale is from growing is a part of the state, and so are the factors. A `state_dict` is a
-    snapshot: later steps don't change it.
+    How far the scale is from growing is a part of the state, and so are the factors. The scaler's
+    `state_dict` is a snapshot: later steps don't change it.
     """
     more = [f"train({pair})" for pair in ("[1., 1.]", "[2., 1.]", "[inf, 1.]", "[1., 1.]")]
     lines = ["train([1., 1.])", "saved = scaler.state_dict()", *more]

@@ -19,7 +19,7 @@ exercise = Exercise(
     hints=[
         "For each step of a line: which dtype does its result have? That dtype has a largest number, a "
         "smallest one, and a spacing. A Python float doesn't change the dtype of a float tensor.",
-        "With m bits of mantissa there are `2**m` equal steps from one power of two to the next. So between "
+        "With m bits of mantissa there are `2**m` equal steps from 1 to 2, and as many from 2 to 4. Between "
         "256 and 512 the numbers are `256 / 2**m` apart. Halfway, the even mantissa wins.",
         "The numbers of float16 next to zero are multiples of `2**-24`, about 6e-8, and half of that is the "
         "border to zero. A loop rounds after each addition; `sum` adds in float32 here, rounding last.",
@@ -102,8 +102,8 @@ def tiny(predict_formats):
 def rounded(predict_formats):
     """What is rounded away
 
-    The mantissa decides the spacing, which doubles at every power of two. A result between two neighbours
-    goes to the nearer one, and halfway to the one whose mantissa is even.
+    The mantissa decides the spacing: from 256 to 512 bfloat16 has steps of 2, and float16 of a quarter. A
+    result between two neighbours goes to the nearer one, and halfway to the one whose mantissa is even.
     """
     _compare(predict_formats, *list(_WHYS)[7:11])
 

@@ -90,9 +90,9 @@ def ends_of_the_range(round_to_bfloat16, device, positive):
 def not_a_number(round_to_bfloat16, device, bits):
     """NaN stays NaN
 
-    A NaN has an exponent of ones and a mantissa that is not zero. If all its ones are in the lower half,
-    cutting leaves infinity. And if there are many of them, a carry may run through the exponent into the
-    sign.
+    A float32 NaN has an exponent of ones and a mantissa that is not zero. If all its ones are in the lower
+    half, cutting leaves infinity. And if there are many of them, a carry may run through the exponent into
+    the sign.
     """
     formats.rounded(round_to_bfloat16, torch.tensor([bits, bits - 2**31]), device)
 

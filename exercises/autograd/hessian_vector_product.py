@@ -121,7 +121,7 @@ _C = "\nc = torch.ones(2, dtype=torch.float64, requires_grad=True)\nb.grad = tor
 def left_alone(t):
     """No `.grad` is touched, nothing is written to, and the product has no graph
 
-    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for.
+    `backward()` adds to the `.grad` of leaves; `torch.autograd.grad` returns the gradients you ask for.
     Only the first gradient needs a graph. `0 * a` is in the graph of `a`.
     """
     vectors = {f"vectors[{i}]": v for i, v in enumerate(t.vectors)}

@@ -106,7 +106,7 @@ def independent(t):
 def left_alone(jacobian_by_rows):
     """`x` stays as it is, no `.grad` is touched, and the Jacobian has no graph
 
-    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
+    `backward()` adds to the `.grad` of leaves; `torch.autograd.grad` returns the gradients you ask for. A
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
     with its own flag. `create_graph` can give what comes back a graph. `0 * x` is in the graph of `x`.
     """

@@ -133,7 +133,7 @@ x.grad = torch.full((4, 3), 7.)
 def left_alone(t):
     """The model, `x` and `y` stay as they are, and the gradients have no graph
 
-    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
+    `backward()` adds to the `.grad` of leaves; `torch.autograd.grad` returns the gradients you ask for. A
     hook stays until its handle removes it, and `requires_grad_` changes the caller's tensor. The inputs of
     later layers are in the graph, and so is what you compute from them, unless you detach.
     """

@@ -25,8 +25,8 @@ exercise = Exercise(
         "An operator with a derivative is recorded when grad mode is on, at least one of its inputs requires "
         "a gradient, and its result can require one. Without a node the result is a leaf. Some calls have "
         "nothing to do and return the tensor they got, and some make a new start with the same numbers.",
-        "Backward fills `.grad` of the leaves that it reaches and that require grad, and of tensors that "
-        "were asked to keep it. An in-place operation is recorded for the tensor that it writes to.",
+        "This backward fills `.grad` of the leaves that it reaches and that require grad, and of tensors "
+        "that were asked to keep it. An in-place operation is recorded for the tensor that it writes to.",
     ],
 )
 
@@ -98,7 +98,7 @@ def from_x(predict_leaves):
     """Results of operators on `x`
 
     These results of floating point require grad, have a `grad_fn`, and are no leaves; integers and booleans
-    have no gradient. Backward passes their gradients on and keeps only those of leaves.
+    have no gradient. This backward passes their gradients on and keeps only those of leaves.
     """
     whys = {
         "y = x * 2": "The product was recorded: `y` has a `grad_fn` and is no leaf. Its gradient is passed "
@@ -118,7 +118,7 @@ def converted(predict_leaves):
     """`x` in another dtype, and in the one that it has
 
     A conversion to another dtype of floating point is an operation and is recorded. If the tensor has the
-    dtype already, nothing runs and the same tensor comes back. `.to(device)` does the same.
+    dtype already, nothing runs and the same tensor comes back.
     """
     whys = {
         "y = x.double()": "A new tensor was computed from `x` and the step was recorded, so `y` is no leaf. "
@@ -132,13 +132,13 @@ def converted(predict_leaves):
 def new_start(predict_leaves):
     """The same numbers, and no way back to `x`
 
-    `detach`, `no_grad` and `nn.Parameter` each give a tensor without a history. They differ in the flag: a
-    Parameter requires grad.
+    In these lines `detach`, `no_grad` and `nn.Parameter` each give a tensor without a history. They differ in
+    the flag: a Parameter requires grad.
     """
     whys = {
         "y = x.detach()": "It reads the storage of `x` and has no `grad_fn`: a leaf that doesn't "
         "require grad.",
-        "with torch.no_grad(): y = x * 2": "Under `no_grad` no node is left behind: a leaf without a "
+        "with torch.no_grad(): y = x * 2": "Under `no_grad` the product leaves no node: a leaf without a "
         "gradient. Leaving the block does not bring `y` into the graph.",
         "y = nn.Parameter(x * 2)": "A Parameter takes the numbers and leaves the history behind. It is a "
         "leaf that requires a gradient, and the loss was computed from it.",

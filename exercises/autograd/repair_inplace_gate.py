@@ -80,8 +80,8 @@ def _oracle(x, weight, bias):
 def gradients(t, device, name):
     """`x`, `weight` and `bias` get the gradients of the formula
 
-    A sigmoid keeps its result and computes its derivative from it. The product keeps both factors. A write to
-    a kept tensor makes backward raise; through `.data` it makes the gradient wrong, without a word. `detach`
+    A sigmoid keeps its result and computes its derivative from it. The product keeps both factors. A counted
+    write to one of them makes backward raise; one through `.data` isn't noticed. `detach`
     and `no_grad` leave something out of the graph, and then the gradient through it is missing.
     """
     tensor = getattr(t, name)

@@ -113,8 +113,8 @@ def right_values(t, device):
 def one_branch(t, device, trained, constant):
     """The gradient reaches `logits`, and nothing behind `target`
 
-    A tensor that requires grad stays in its graph under any name, even if you name it inside `no_grad`. So
-    does a clone. `detach` gives a tensor on the same storage with nothing behind it.
+    A tensor that requires grad stays in its graph under any name, even if you name it inside `no_grad`. A
+    recorded `clone` is in the graph too. `detach` gives a tensor on the same storage with nothing behind it.
     """
     _loss(t)
     t.run("loss.backward()")

@@ -114,7 +114,7 @@ def independent(t):
 def left_alone(vector_jacobian_products):
     """`x` and `v` stay as they are, no `.grad` is touched, and the product has no graph
 
-    `backward()` adds to the `.grad` of every leaf; `torch.autograd.grad` returns the gradients you ask for. A
+    `backward()` adds to the `.grad` of leaves; `torch.autograd.grad` returns the gradients you ask for. A
     flag that you set on `x` is set for the caller too; `x.detach()` is another tensor on the same storage,
     with its own flag. `0 * x` is in the graph of `x`.
     """

@@ -134,8 +134,8 @@ def healthy(find_frozen_parameters):
 def any_gradient(find_frozen_parameters):
     """It keeps quiet where gradients are tiny, add up to zero, or are NaN
 
-    A loss scaled up makes a large gradient of one of 1e-30, whose square is 0 in float32: so are its norm and
-    a sum of squares. Elements of both signs can have a sum of 0. NaN is neither zero nor larger than zero.
+    A loss scaled up makes a large gradient of one of 1e-30, whose square is 0 in float32, and so is a
+    sum of squares. Elements of both signs can have a sum of 0. NaN is neither zero nor larger than zero.
     """
     tiny = numbers.hard("6, 4", "numbers whose squares are 0", "subnormal numbers")
     plain = "self.head = nn.Linear(4, 1, bias=False)"

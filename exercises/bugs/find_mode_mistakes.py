@@ -101,9 +101,9 @@ def healthy(find_mode_mistakes):
 def differs(find_mode_mistakes):
     """What draws or moves in evaluation mode is found
 
-    `eval()` sets `training` in registered modules: it reaches no list, no `F.dropout` and no `dropout_p`. Two
-    calls from one random state draw the same, and nothing shows. A fixed tolerance is blind to tiny outputs:
-    take one that is relative to the largest.
+    `eval()` sets `training` in registered modules: it reaches no list, no plain `F.dropout(x)` and no
+    `dropout_p`. Two calls from one random state draw the same, and nothing shows. A fixed tolerance is blind
+    to tiny outputs: take one that is relative to the largest.
     """
     attends = "h = x.unsqueeze(1)\nh = F.scaled_dot_product_attention(h, h, h, dropout_p=0.5)"
     codes = {
@@ -125,7 +125,7 @@ def mixes(find_mode_mistakes):
 
     Batch norm without a running mean takes that of the batch. It may refuse an example that is alone, and is
     the same in any order: leave the batch as long as it is, and replace the others. An LSTM without
-    `batch_first=True` takes examples for steps in time: there the first depends on none.
+    `batch_first=True` takes examples for steps in time: in one direction the first depends on none.
     """
     no_mean, lstm = "self.norm = nn.BatchNorm1d(4, track_running_stats=False)", "self.rnn = nn.LSTM(4, 4)"
     f_norm = "F.batch_norm(x, self.norm.running_mean, self.norm.running_var, training=True)"

@@ -94,8 +94,8 @@ def spared(repair_decayed_norms):
 def what_stays(repair_decayed_norms):
     """The layers, the batches, the steps and the other settings of AdamW stay
 
-    The layer norm keeps the scale of the activations. `Adam` adds its decay to the gradient,
-    where it is divided by the gradient's own size; `AdamW` takes it from the parameter.
+    `Adam` adds its decay to the gradient, where it is divided by the gradient's own size; `AdamW` takes it
+    from the parameter.
     """
     _CASE.stays(repair_decayed_norms, free=("weight_decay",))
 

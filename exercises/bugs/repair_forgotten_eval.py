@@ -77,8 +77,8 @@ def modes(repair_forgotten_eval):
 
     Batch norm and dropout look at their own `training`, which `train()` and `eval()` set for all modules
     below. In training mode batch norm normalizes with the statistics of the batch at hand, and of a batch of
-    one class that removes much of what tells the class. `no_grad` changes no layer's mode, and that stays
-    until somebody switches it back.
+    one class that removes much of what tells the class. `no_grad` changes no layer's mode. A mode stays
+    until somebody switches it.
     """
     _CASE.treated(repair_forgotten_eval).modes()
 
@@ -108,5 +108,5 @@ def reported(repair_forgotten_eval):
 
 
 _CASE.learns(
-    "Batch norm in training mode moves its running statistics in validation too, and so changes the model."
+    "In training mode this batch norm moves its running statistics in validation too, and changes the model."
 )

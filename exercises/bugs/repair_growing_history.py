@@ -80,8 +80,8 @@ def bytes_held(repair_growing_history):
 def graphs_gone(repair_growing_history):
     """No graph outlives its step
 
-    `backward` frees what a graph has saved, and not the graph: its nodes live as long as something refers to
-    them. A list of losses keeps one graph for each step, and a sum of losses links them into one.
+    By default `backward` frees what a graph has saved, and not the graph: its nodes live as long as something
+    refers to them. A list of losses keeps one graph for each step, and a sum of losses links them into one.
     """
     _CASE.treated(repair_growing_history).few_graphs(during=2, after=2)
 

@@ -78,8 +78,8 @@ _CASE = training_runs.Case(exercise, train=training_runs.healthy(_network, kind=
 def registered(repair_list_of_layers):
     """Each layer that runs in training is known to the model, saved and trained
 
-    A module registers the parameters and modules assigned to it. A list is neither: what is inside runs, and
-    `parameters()` and `state_dict()` miss it.
+    A module registers the parameters and modules assigned to it. A list is neither: what it alone holds
+    runs, and `parameters()` and `state_dict()` miss it.
     """
     t = _CASE.treated(repair_list_of_layers)
     names, saved = kept.names_of(t.model), {v.data_ptr() for v in t.model.state_dict().values()}

@@ -77,8 +77,8 @@ x = 2 * x""",
 def as_it_was(repair_thawed_batch_norm):
     """After the run the backbone is what it was, its buffers included
 
-    Batch norm in training mode moves its running mean and variance towards those of each batch. They are
-    buffers, written by the forward: `requires_grad_(False)` and `no_grad` don't stop that.
+    In training mode this batch norm moves its running mean and variance towards those of each batch. They
+    are buffers, written by the forward: `requires_grad_(False)` and `no_grad` don't stop that.
     """
     before = _CASE.given(None).backbone.state_dict()
     after = _CASE.treated(repair_thawed_batch_norm).backbone.state_dict()
@@ -91,8 +91,8 @@ def as_it_was(repair_thawed_batch_norm):
 def modes(repair_thawed_batch_norm):
     """The backbone runs in evaluation mode, the new head trains in training mode
 
-    A norm in training mode normalizes with the statistics of the batch at hand. Even with buffers that are
-    put back later, the head would learn from features that the backbone doesn't give in use. The new head
+    In training mode batch norm normalizes with the statistics of the batch at hand. Even with buffers that
+    are put back later, the head would learn from features that the backbone doesn't give in use. The new head
     has a norm with statistics to learn.
     """
     t = _CASE.treated(repair_thawed_batch_norm)

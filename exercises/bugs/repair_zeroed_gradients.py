@@ -62,8 +62,8 @@ _CASE = training_runs.Case(
 def gradients_reach_the_step(repair_zeroed_gradients):
     """Each step reads the gradients of its batch, and of no other
 
-    `step` reads whatever `.grad` holds when it is called. With zeros there, AdamW moves weights all the same:
-    decay multiplies each by `1 - lr * weight_decay`. Where `.grad` is `None`, it skips the parameter.
+    `step` reads whatever `.grad` holds when it is called. With zeros there, this AdamW moves weights all the
+    same: decay multiplies each by `1 - lr * weight_decay`. Where `.grad` is `None`, it skips the parameter.
     """
     _CASE.treated(repair_zeroed_gradients).own_gradients()
 

@@ -98,7 +98,7 @@ def gradients(Checkpoint, device, lines):
     """Results and gradients are those of `fn(*args)`, whatever the arguments and outputs
 
     A detached copy that requires grad is a new leaf: the second graph ends there, and its `.grad` goes back.
-    `torch.autograd.backward` fills the `.grad` of parameters too, for outputs that require grad, no others.
+    `torch.autograd.backward` fills the `.grad` of parameters too. Pass it the outputs that require grad.
     """
     _same(Checkpoint, device, f"{lines}\ny.square().sum().backward()")
 

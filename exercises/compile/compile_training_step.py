@@ -103,8 +103,8 @@ def as_without(compile_training_step):
     """Losses and parameters as without the compiler
 
     The loss is from before the update. Backward adds to existing gradients, and momentum lasts from step to
-    step, in the state of the optimizer that steps. An optimizer writes to the tensors it was given, and skips
-    a parameter whose `.grad` is `None`. Variants of SGD, such as Nesterov's, compute other steps.
+    step, in the state of the optimizer that steps. SGD writes to the tensors it was given, and skips a
+    parameter whose `.grad` is `None`. Variants of it, such as Nesterov's, compute other steps.
     """
     t, plain, optimizer = _given(compile_training_step, "backend = 'eager'")
     for _ in range(3):

@@ -185,7 +185,7 @@ def on_a_busy_machine(fuse_pointwise):
 def one_kernel(fuse_pointwise):
     """Inductor makes one kernel of the steps
 
-    Inductor fuses operators within a graph. What one kernel hands to another goes through memory.
+    Inductor can fuse operators of one graph. What one kernel hands to another goes through memory.
     """
     before = kernels_made()
     t = _given(

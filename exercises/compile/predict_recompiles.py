@@ -25,8 +25,8 @@ exercise = Exercise(
         "Compiled code is kept with its guards: what it assumed about its inputs and whatever else it read. "
         "A call tries all versions. For each line: what was assumed, and does it still hold?",
         "The first time, sizes, numbers and texts are constants, if you don't ask for `dynamic=True`. When "
-        "a size or a number among the arguments changes, the compiler makes code with a symbol in its "
-        "place. It can't do that for a text.",
+        "a size or a number among the arguments changes, the compiler can make code with a symbol in its "
+        "place. For a text it can't.",
         "Sizes 0 and 1 get code of their own here. A branch on a symbol is decided while compiling, and "
         "guarded. Integers from globals stay constants.",
     ],
@@ -136,19 +136,19 @@ predict.add_check(exercise, isolated=True)
 def sizes(predict_recompiles):
     """Tensors of other sizes
 
-    A size is a constant the first time. When it changes, the compiler makes code with a symbol. What Python
-    decides about the symbol becomes a guard on it.
+    Without `dynamic=True` these sizes are constants the first time. When one changes, the compiler makes code
+    with a symbol. What Python decides about the symbol becomes a guard on it.
     """
     whys = {
         "elements": "Elements of a tensor that are only computed with have no guard.",
         "sizes": "The first size is a constant. At the second the compiler makes code with a symbol, "
         "which serves all that follow.",
-        "sizes to zero": "A symbol's guard says 2 or more, so 1 and 0 find no code that fits. "
+        "sizes to zero": "The symbol's guard says 2 or more, so 1 and 0 find no code that fits. "
         "(A mark lifts that guard: `torch._dynamo.decorators.mark_unbacked`.)",
         "sizes, dynamic": "`dynamic=True` begins with a symbol in place of the first constant. The guard of "
         "the symbol is the same as without it: 2 or more.",
-        "sizes, a branch": "A branch on a symbol is decided while compiling, and the side taken becomes a "
-        "guard. Before the symbol there was a constant.",
+        "sizes, a branch": "The branch on the symbol is decided while compiling, and the side taken becomes "
+        "a guard. Before the symbol there was a constant.",
     }
     _compare(predict_recompiles, whys)
 
@@ -178,8 +178,7 @@ def no_tensors(predict_recompiles):
     default: each value gets code of its own.
     """
     whys = {
-        "numbers": "An integer among the arguments is a constant the first time, and here a symbol from "
-        "the second value on.",
+        "numbers": "This integer is a constant the first time, and a symbol from the second value on.",
         "texts": "A text doesn't become a symbol. The guard is on the text, not on the side of the `if` that "
         "was taken.",
         "lists": "The length of a list stays a constant: `sum` is unrolled while tracing.",

@@ -104,10 +104,10 @@ def in_the_graph(t):
 def learning_rates(t):
     """A learning rate that changes with every call, compiled with `aot_eager`
 
-    By default a float argument is a constant the first time and a symbol from the second value on, unless its
-    value is needed while the graph is made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs
-    it for `alpha=` and for `torch.tensor(lr)`. Then each value gets a graph. Elements of a tensor that are
-    only computed with have no guard.
+    A float argument may become a symbol at its second value, unless the value is needed while the graph is
+    made. `math.exp` needs it; AOTAutograd, on which Inductor builds, needs it for `alpha=` and for
+    `torch.tensor(lr)`. Then each value gets a graph. Elements of a tensor that are only computed with have no
+    guard.
     """
     t.run("for lr in (0.1, 0.05, 0.2):\n    update(weight, gradient, lr, 'head')")
     _at_most_two(t.backend)

@@ -145,7 +145,7 @@ def numbers(write_a_pass):
     """Numbers, and an `alpha`
 
     An operand in `node.args` may be a Python number, but `addcmul` takes tensors. A number that changes from
-    call to call becomes a symbol, and its operand is a node. Keyword arguments are in `node.kwargs`:
+    call to call can become a symbol: then the operand is a node. Keyword arguments are in `node.kwargs`:
     `torch.add(c, h, alpha=2)` is `c + 2 * h`.
     """
     rows = {
@@ -191,7 +191,7 @@ def in_place(write_a_pass):
 def as_a_backend(write_a_pass):
     """As a backend of a compiled function, with gradients
 
-    Autograd records each operator that the returned function runs. `addcmul` has its own backward, with the
+    Autograd records the operators that the returned function runs. `addcmul` has its own backward, with the
     gradients of the product and the sum.
     """
     setup = f"{_INPUTS}\nf = lambda a, b, c: torch.sin(c + a * b) + a.mul(b)"

@@ -87,8 +87,8 @@ def workers_differ(augmentation_seeds, seed):
 def epochs_differ(augmentation_seeds, persistent):
     """No two epochs draw the same
 
-    Without `persistent_workers` new workers start in each epoch, here forked from the same parent. The number
-    of a worker is the same again. The loader draws a new base seed whenever it starts workers.
+    Without `persistent_workers` new workers start in each epoch, forked from the same parent. The number of a
+    worker is the same again. The loader draws a new base seed whenever it starts workers.
     """
     epochs = _draw(augmentation_seeds, epochs=2, persistent=persistent)
     seen = [own for epoch in epochs for worker in epoch for own in _own(worker)]

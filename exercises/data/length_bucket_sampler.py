@@ -99,7 +99,7 @@ def little_padding(LengthBucketSampler):
     """Most of the padding is gone
 
     A batch is as wide as its longest sample. Sorting all of these lengths leaves little padding. Sorting
-    pools of 20 batches comes close to that here, and shuffled lengths are far from it.
+    pools of 20 batches comes close to that, and shuffled lengths are far from it.
     """
     t = _given(LengthBucketSampler)
     share = _padding(t.call("list(sampler)"), t.lengths)
@@ -115,7 +115,7 @@ def little_padding(LengthBucketSampler):
 def pools(LengthBucketSampler):
     """Who shares a batch changes from epoch to epoch
 
-    A shuffle that doesn't depend on the epoch gives the same batches in each. With everything sorted, a
+    A shuffle that is seeded alike in each epoch gives the same batches in each. With everything sorted, a
     sample meets its neighbours in length each time. Sorted inside pools of shuffled samples, most meet others
     next time.
     """

@@ -141,9 +141,9 @@ def _of_another(layer, example, _):
 def any_batch(t, batch):
     """It's compiled for contiguous batches of any size, whatever the example looks like
 
-    Export takes a size of 1 for a constant, and with `Dim.AUTO` it only logs that. It keeps the strides of
-    the example; here `torch.cat` keeps `channels_last`. A package checks neither unless
-    `AOTI_RUNTIME_CHECK_INPUTS=1` is set.
+    By default export takes a size of 1 for a constant, and with `Dim.AUTO` it only logs that. It keeps the
+    strides of the example; here `torch.cat` keeps `channels_last`. A package compares neither with its input
+    unless `AOTI_RUNTIME_CHECK_INPUTS=1` is set.
     """
     program = _packaged(t)
     if isinstance(program, torch.export.ExportedProgram):

@@ -22,8 +22,8 @@ exercise = Exercise(
     hints=[
         "What does `export` write down for a size of the example if you tell it nothing about that size? And "
         "what for `self.training`?",
-        "`dynamic_shapes` has one entry for each input, such as `{0: ...}` for its first dimension. No "
-        "entry opens a size of 1. How do you get an example of two rows or more from one row?",
+        "`dynamic_shapes` has one entry for each input, such as `{0: ...}` for its first dimension. By "
+        "default none opens a size of 1. How do you get an example of two rows or more from one row?",
         "Note the mode of every module, switch to evaluation, export, and put each mode back in a `finally`. "
         "`model.train()` would switch all of them.",
     ],
@@ -105,8 +105,8 @@ def _compare(t, inputs, sizes, oracle=None):
 def any_batch(export_dynamic):
     """It answers batches that it hasn't seen: one input, two inputs, a `torch.cond`
 
-    A size of the example is a constant of the program, unless export is told to open it. Here the program
-    refuses a batch of another size, and one beyond the `max` of a `Dim`.
+    Unless export is told to open it, the size of the batch is a constant of the program. Here the program
+    then refuses a batch of another size, and one beyond the `max` of a `Dim`.
     """
     with Rows() as rows:
         for label, model, inputs, oracle in (
@@ -124,9 +124,9 @@ def any_batch(export_dynamic):
 def from_one_row(export_dynamic):
     """One row is enough of an example
 
-    Export takes a size of 1 in the example for a constant. With a `Dim` it raises, with `Dim.AUTO` it makes a
-    program for one row. So give it two rows or more, of the same dtypes. An input may have one dimension or
-    many.
+    By default export takes a size of 1 in the example for a constant. With a `Dim` it raises, with `Dim.AUTO`
+    it makes a program for one row. So give it two rows or more, of the same dtypes. An input may have one
+    dimension or many.
     """
     with Rows() as rows:
         for label, model, inputs in (
@@ -169,7 +169,7 @@ def left_as_it_was(export_dynamic):
 
     A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside. So
     one call can't restore modes that differed, and one call for each module may fail for a part that two
-    modules hold. What stands after a line that raises doesn't run, unless it's in a `finally`.
+    modules hold. A `finally` also runs when the export raises.
     """
     mixed = "model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)"
     t = expect.given(f"{_NET}{mixed}\nexample = ({_ROWS.format(4)},)", export_dynamic=export_dynamic)

@@ -142,7 +142,7 @@ def every_size(onnx_parity):
 def largest(t):
     """It's the largest absolute difference, and a NaN isn't lost
 
-    A mean hides one wrong number among the right ones, and the largest difference with a sign
+    A mean can hide one wrong number among many right ones, and the largest difference with a sign
     misses one below 0. `<` and `>` with NaN are false: Python's `max` drops a NaN that isn't the first.
     """
     _run(t)
@@ -181,8 +181,8 @@ def evaluates(t):
 def one_file(onnx_parity):
     """One file is enough, also with many weights
 
-    By default `torch.onnx.export` writes weights into a second file beside `path`, the smallest aside, and
-    `path` holds its name. Then both have to travel.
+    By default `torch.onnx.export` writes all but small weights into a second file beside `path`, which holds
+    its name. With this model both have to travel.
     """
     t, _ = _evaluated(onnx_parity)
     _made.clear()

@@ -93,7 +93,7 @@ def _refused(t):
 def nothing_runs(t):
     """No code from the file runs
 
-    A pickle can name functions and their arguments, and `pickle.load` calls them: one look is too late.
+    A pickle can call functions by name, and `pickle.load` runs it: one look is too late.
     `torch.load(..., weights_only=True)` calls those on a list and raises at the first other. A second try
     without it runs what the first try refused.
     """

@@ -87,7 +87,7 @@ def _asks(t, number, x):
 def requests(t):
     """One server answers all requests
 
-    A server that starts anew loads the model anew. A pipe carries bytes and no dtype: two int64 and float32,
+    A server that starts anew has to load its model. A pipe carries bytes and no dtype: two int64 and float32,
     row by row. What `write` gets may stay in Python's buffer until it's flushed. What `read` takes is gone
     from the pipe, whatever it belongs to, and a tensor over a buffer changes with it.
     """

@@ -144,7 +144,7 @@ def whatever_arrives(check_gradient):
 
     A right backward is a linear map of what arrives. With weights of 1, `grad`, a clamped `grad` and none at
     all look the same; with positive weights, `grad` and `grad.abs()`; with equal weights you can't see their
-    order. `gradcheck` sends 1 at one place and 0 at all others.
+    order.
     """
     _expect_verdicts(
         check_gradient,

@@ -77,7 +77,7 @@ def _expect(t, order):
 def values(t, device):
     """The values
 
-    `Φ` is computed with `erf`. The formula with `tanh` comes close to it: near ±2 it's off by 0.0005.
+    `Φ` is computed with `erf`. The formula with `tanh` comes close to it: near ±2.7 it's off by 0.0005.
     `gradcheck` doesn't see that, because it compares a function with itself.
     """
     _expect(t, 0)

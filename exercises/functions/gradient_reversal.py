@@ -155,8 +155,8 @@ def left_alone(t, device):
 def a_strength_for_each_call(t, device):
     """Each call has a strength of its own
 
-    Here each call of `apply` makes a node, and `ctx` is that node. All calls share an attribute of the class
-    or a global, so the last call decides.
+    Each call of `apply` with an `x` that requires a gradient makes a node, and `ctx` is that node. All calls
+    share an attribute of the class or a global, so the last call decides.
     """
     for name, wanted in (("y", -0.5), ("z", -4.0)):
         found = t.call(f"torch.autograd.grad({name}, x, torch.ones_like(x))[0]")

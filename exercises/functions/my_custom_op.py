@@ -105,8 +105,9 @@ def _told(what):
 def values(my_custom_op, device):
     """The values are those of SiLU, in a new tensor that looks like `torch.empty_like(x)`
 
-    Torch's arithmetic keeps dtype and layout: for a transposed `x` the result is transposed; if `x` has gaps
-    or is expanded, the result is dense. `contiguous` and `float` change that, and `mul_` writes to `x`.
+    `x * torch.sigmoid(x)` keeps the dtype of floats and the layout: for a transposed `x` the result is
+    transposed; if `x` has gaps or is expanded, the result is dense. `contiguous` and `float` change that, and
+    `mul_` writes to `x`.
     """
     with Rows() as rows:
         for number, (label, code) in enumerate(_LAYOUTS.items()):
@@ -123,9 +124,8 @@ def values(my_custom_op, device):
 def one_operator(my_custom_op):
     """The dispatcher sees one operator, with the given name
 
-    `custom_op` returns the operator; the function that it decorates is a Python function. When you call an
-    operator, the dispatcher chooses a kernel. If the kernel is registered as `CompositeImplicitAutograd`, the
-    dispatcher sees the operators that it calls instead.
+    `custom_op` returns the operator; the function that it decorates is a Python function. A kernel registered
+    as `CompositeImplicitAutograd` is taken apart: a `TorchDispatchMode` sees the operators that it calls.
     """
     t = _given(my_custom_op, 'x = torch.ones(3)\nop = my_custom_op("course::my_silu")')
     with measure.operators() as ran:

@@ -117,9 +117,9 @@ def no_copy(t, device):
 def changed_in_between(t, device):
     """Backward raises if `x` was changed in between
 
-    An operator in place, such as `add_`, increases the version of its tensor. `ctx.save_for_backward` stores
-    the version with the tensor; in backward autograd compares, and raises. It doesn't check attributes of
-    `ctx`, and a NumPy array has no version.
+    `x.add_(1)` increases the version of `x`. `ctx.save_for_backward` stores the version with the tensor; in
+    backward autograd compares, and raises. It doesn't check attributes of `ctx`, and a NumPy array has no
+    version.
     """
     derivatives.never_stale(t, _CALL)
 

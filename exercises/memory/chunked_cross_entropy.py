@@ -96,7 +96,7 @@ def values(t, device, chunk):
 def exact(t, device):
     """As exact as the one large call, for large logits and in float64
 
-    `exp` of a large logit is inf in float32 beyond 88: `logsumexp` and `log_softmax` take the maximum off
+    `exp` of a large logit is inf in float32 from 89 on: `logsumexp` and `log_softmax` take the maximum off
     first. A sum that begins as `torch.zeros(())` is float32, and so is what is added to it in place. An
     integer tensor divided by another is float32, too.
     """

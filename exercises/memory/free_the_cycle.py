@@ -88,7 +88,7 @@ def freed(free_the_cycle, t, count, read):
 
     CPython frees an object when its last reference goes, be it in a variable, a list or a cache; the values
     of a `WeakKeyDictionary` are strong. `__del__` runs no sooner. In a cycle each object has a reference from
-    inside, and waits for the garbage collector, which counts objects, not bytes.
+    inside, and waits for the garbage collector.
     """
 
     def used():

@@ -102,7 +102,7 @@ def maximum(t, device):
     """A larger score may come in a later block, and scores may be large
 
     What has been summed so far, exponentials and weighted values, belongs to the old maximum and has to be
-    scaled down to the new one. Without a maximum `exp` overflows: in float32 beyond 88.
+    scaled down to the new one. Without a maximum `exp` overflows: in float32 from 89 on.
     """
     _compare(t)
 

@@ -85,7 +85,7 @@ def states(training_bytes):
 
 @exercise.check
 def dtypes(training_bytes):
-    """Gradients, momentum and Adam's means have the dtype of their parameter
+    """By default gradients, momentum and Adam's means have the dtype of their parameter
 
     A number takes 4 bytes in float32, 2 in bfloat16 and 8 in float64. The step counts are float32 here.
     """

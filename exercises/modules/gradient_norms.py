@@ -143,9 +143,9 @@ def without_a_gradient(gradient_norms):
 def half_precision(gradient_norms):
     """Squares and norms of `float16` gradients are taken in a wider dtype
 
-    `float16` ends at 65504: there the square of 300 is infinite, and so may be the norm of a long vector.
-    What is below 3e-8 rounds to 0, so the square of 0.0001 is lost. `norm()` squares in `float32`, and its
-    result is rounded to the dtype of the gradient.
+    `float16` ends at 65504: there the square of 300 is infinite, and so may be the norm of a long vector. A
+    square of 1e-8 rounds to 0, so 0.0001 is lost. `norm()` squares in `float32`, and its result is rounded to
+    the dtype of the gradient.
     """
     for value in (3000.0, 0.0001):
         setup = f"""
@@ -161,8 +161,8 @@ def left_alone(gradient_norms):
     """The gradients stay as they are
 
     The optimizer reads the same tensors afterwards, and a GradScaler looks for `inf` and NaN in them. A
-    method that ends in `_` writes, and so does `clip_grad_norm_`, which multiplies by 1 where the norm is
-    below the limit. `float()` of a `float32` tensor is the tensor itself.
+    method that ends in `_` writes, and so does `clip_grad_norm_`, which multiplies gradients that are small
+    enough by 1. `float()` of a `float32` tensor is the tensor itself.
     """
     for dtype in ("float32", "float16"):
         setup = f"""

@@ -133,7 +133,7 @@ def same_objects(t):
 
     An optimizer holds the parameters that it was given. A new `nn.Parameter` in a layer is not among them,
     and what shared the old one shares nothing with it. A parameter that was computed from others is no leaf,
-    and no `.grad` comes to it.
+    and by default gets no `.grad`.
     """
     for name, p in t.before.items():
         same = t.model.get_parameter(name) is p

@@ -169,9 +169,10 @@ state["bias"] = torch.tensor([1.]).double() / 3
 def changed(MiniModule):
     """After any changes the tree has the names and tensors that torch's has
 
-    A Parameter replaces what was on its name, a plain tensor or a buffer. A tensor on the name of a buffer is
-    the buffer from then on; `register_buffer` decides anew whether it is saved. After None the name keeps its
-    kind and its place in the order; after `del` not. A tensor would not train in the place of a parameter.
+    A Parameter replaces what was on its name, a plain tensor or a buffer. A plain tensor on the name of a
+    buffer is the buffer from then on; `register_buffer` decides anew whether it is saved. After None the name
+    keeps its kind and its place in the order; after `del` not. A tensor would not train in the place of a
+    parameter.
     """
     with Rows() as rows:
         with rows.of("the order after None"):

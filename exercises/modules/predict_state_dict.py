@@ -45,7 +45,7 @@ exercise = Exercise(
         "`state_dict` has the parameters and the persistent buffers, `named_parameters` the parameters, "
         "frozen ones too. `.to` goes over the parameters and all buffers.",
         "One Parameter at two places is listed once, under the first name, and saved under both. A name "
-        "that is a buffer's stays a buffer's when another tensor is assigned to it.",
+        "that is a buffer's stays a buffer's when a plain tensor is assigned to it.",
     ],
 )
 
@@ -109,7 +109,7 @@ def tensors(predict_state_dict):
         "scale": "A Parameter is registered by the assignment: it is saved, listed and moved.",
         "frozen": "`requires_grad=False` tells autograd to compute no gradient. The registration is the "
         "same.",
-        "twice": "What is computed from a Parameter is an ordinary tensor, no Parameter.",
+        "twice": "`2 * self.scale` is an ordinary tensor, no Parameter.",
         "offset": "A plain tensor is an attribute like a number or a string: torch asks nothing of it.",
         "mean": "A buffer belongs to the model: it is saved and moved. It is no parameter.",
         "mask": "`persistent=False` concerns saving and loading: such a buffer is moved with the others.",
@@ -154,8 +154,8 @@ def later(predict_state_dict):
     `__setattr__` is called for every assignment, at any time, inside of `__init__` and outside.
     """
     whys = {
-        "model.mean = torch.ones(3) -> mean": "The name is that of a buffer already. A tensor assigned to it "
-        "is a buffer as well.",
+        "model.mean = torch.ones(3) -> mean": "The name is that of a buffer already. A plain tensor assigned "
+        "to it is a buffer as well.",
         "model.offset = nn.Parameter(torch.ones(3)) -> offset": "Assigning a Parameter registers it, also on "
         "a name that was a plain attribute before. That attribute is gone.",
         "model.layers = nn.ModuleList(model.layers) -> layers.0.weight": "The same layers as before, but a "

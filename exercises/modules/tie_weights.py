@@ -75,7 +75,7 @@ def one_parameter(t):
 
     A Parameter is an object, and a module holds a reference to it under the last part of its name; all before
     the last dot leads to the module. Two modules can hold the same one. Two Parameters that share storage are
-    still two: here `.double()` gives each new data, and parts them. An optimizer made before holds the
+    still two: `.double()` gives each float32 one new data, and parts them. An optimizer made before holds the
     source. `setattr` registers a Parameter; what goes past it, `object.__setattr__` or `__dict__`, doesn't.
     """
     before = dict(t.model.named_parameters())
@@ -104,7 +104,7 @@ def values(t):
 def trained(t):
     """Trained together: the gradients of both places add up
 
-    One Parameter has one `.grad`, and backward adds to it for every use in the graph.
+    One Parameter has one `.grad`. Backward sums the gradients of its uses in the graph and adds the sum to it.
     """
     tied = torch.func.functional_call(t.model, {"head.weight": t.model.embed.weight}, t.words)
     code = f"{_TIE}loss = model(words).square().sum()"

@@ -18,7 +18,7 @@ exercise = Exercise(
     hints=[
         "`/` is true division, as in Python: is 4 / 2 an `int` there, or a `float`?",
         "Summing along a dimension makes one number out of all that lie along it. Which dimension is gone?",
-        "A sum over `bool` counts, and a count does not fit into a `bool`. An index like `0` picks one "
+        "A sum over `bool` counts, and a count does not fit into a `bool`. An integer as index picks one "
         "entry, and its dimension goes; a slice like `0:1` picks a range, and its dimension stays.",
     ],
 )
@@ -46,7 +46,8 @@ _WHYS = {
     "x.dtype": "`arange` of Python's integers makes signed integers with 64 bits.",
     "(x / 1).dtype": "`/` is true division: it leaves the integers, also where every quotient is whole, as "
     "here, for torch's default floating dtype, which has 32 bits.",
-    "(x // 3).dtype": "`//` rounds the quotient down: of integers it makes integers, of the same dtype.",
+    "(x // 3).dtype": "`//` rounds the quotient down: of integers it makes integers, here of "
+    "the dtype of `x`.",
     "(x + 0.5).dtype": "A Python number brings its kind, floating point here, and not its width: that is "
     "torch's default, 32 bits, where Python and NumPy take 64.",
     "(x > 2).sum().dtype": "A sum over `bool` counts, and is made in the dtype in which all integers are "
@@ -55,7 +56,7 @@ _WHYS = {
     "`keepdim=True` would keep it with size 1.",
     "x.sum().shape": "Every dimension is summed away, and none is left. A tensor without dimensions has one "
     "element all the same.",
-    "x[0].shape": "An index picks one entry, and the dimension that it picks from goes.",
+    "x[0].shape": "An integer as index picks one entry, and the dimension that it picks from goes.",
     "x[0:1].shape": "A slice picks a range, and its dimension stays, also where the range has one entry.",
 }
 
@@ -101,6 +102,6 @@ def sums(first_prediction):
 def picks(first_prediction):
     """The shape of what an index picks
 
-    Ask of each dimension what becomes of it. An index removes its dimension, a slice shortens it.
+    Ask of each dimension what becomes of it. An integer removes its dimension, a slice keeps it.
     """
     _compare(first_prediction, "x[0].shape", "x[0:1].shape")

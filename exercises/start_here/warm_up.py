@@ -71,8 +71,8 @@ def any_dtype(t, shape, dtype):
     """The dtype is the one that was asked for
 
     Without `dtype=` torch chooses: `torch.tensor` makes `int64` of Python's integers and `float32` of its
-    floats, and `torch.zeros` makes `float32`. `linspace` computes with steps that 16
-    bits have rounded, and misses numbers that the dtype has.
+    floats, and `torch.zeros` makes `float32`. `linspace` rounds its steps in `bfloat16`, and misses some of
+    these 300 numbers.
     """
     _expect_counting(t, shape, dtype)
 
@@ -81,8 +81,8 @@ def any_dtype(t, shape, dtype):
 def any_device(t, device):
     """The device is the one that was asked for, `meta` too
 
-    A new tensor is made on the CPU, torch's default device, unless `device=` says where: any device that
-    the machine has, or `meta`, where a tensor has a shape and a dtype and no elements.
+    Without `device=`, `torch.arange` makes its tensor on the default device, here the CPU. `device=` names
+    any device of this machine, or `meta`, where a tensor has a shape and a dtype and holds no numbers.
     """
     for place in (device.type, "meta"):
         _expect_counting(t, (2, 5), torch.int64, place)
@@ -112,8 +112,8 @@ def _expect_made_once(t, dtype, device):
 def made_with_its_dtype(t, dtype):
     """It has its dtype from the start: nothing is converted
 
-    `.to` another dtype and `copy_` fill a second tensor from a first one, which is then thrown away.
-    `torch.zeros`, `torch.tensor` and their like take `dtype=`.
+    `.to` another dtype and `copy_` fill a second tensor from a first one. `torch.zeros`,
+    `torch.tensor` and their like take `dtype=`.
     """
     _expect_made_once(t, dtype, "cpu")
 
@@ -122,7 +122,7 @@ def made_with_its_dtype(t, dtype):
 def made_on_its_device(t):
     """It is on its device from the start: nothing is moved there
 
-    `.to(device)` and `.cuda()` fill a second tensor over there from a first one here. `torch.zeros`,
+    To move a tensor, `.to(device)` and `.cuda()` fill a second one over there. `torch.zeros`,
     `torch.tensor` and their like take `device=`.
     """
     _expect_made_once(t, torch.int64, "meta")

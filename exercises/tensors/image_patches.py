@@ -122,8 +122,8 @@ def shares_storage(t):
 def gradients(t):
     """A gradient reaches every pixel that is in a patch, and no other
 
-    A view is part of the graph of its tensor. `detach`, `.data`, `no_grad` and NumPy leave that graph, and
-    `requires_grad_` begins another one, which doesn't lead back.
+    `as_strided`, slices and `permute` are recorded. `detach`, `.data`, `no_grad` and NumPy leave the graph,
+    and `requires_grad_` begins another one, which doesn't lead back.
     """
     patches = t.call("image_patches(x, 2)")
     expect.in_graph(patches, of="the image")

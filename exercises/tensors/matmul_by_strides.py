@@ -153,8 +153,8 @@ def of_views(t):
 def only_three_operators(t, arguments, products):
     """Only `as_strided`, one `*` and one `sum` run
 
-    Other functions run operators too: `a[:, None]` runs `unsqueeze`, `t()` runs `t`, `a *= b` runs `mul_`, a
-    loop over rows runs `select` each time. Put all terms side by side in one tensor: one `*` makes them and
+    Other functions run operators too: `a[:, None]` runs `unsqueeze`, `t()` runs `t`, `a *= b` runs `mul_`,
+    `a[i]` runs `select`. Put all terms side by side in one tensor: one `*` makes them and
     one `sum` adds them.
     """
     with measure.operators() as ran:

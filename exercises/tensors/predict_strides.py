@@ -23,7 +23,7 @@ exercise = Exercise(
         "A transpose swaps sizes and strides. A step along a dimension that is repeated without a copy stays "
         "where it is. No step is made along a dimension of size 1, so its stride doesn't count for "
         "contiguity.",
-        "`clone` of a transpose keeps the order of its elements in memory; indexing with a list copies. "
+        "The `clone` of `x.t()` keeps the order of its elements in memory; indexing with a list copies. "
         "`reshape` tries to be a view first: can one stride read `x[:, ::2]`? Can one read `x.t()`?",
     ],
 )
@@ -98,7 +98,7 @@ predict.add_check(exercise)
 def parts(predict_strides):
     """Parts of `x`
 
-    A number or a slice as index gives a view of the same storage, with an offset, sizes, and the strides of
+    An integer or a slice as index gives a view of the same storage, with an offset, sizes, and the strides of
     `x` (times the step of the slice); a list of indices gives a copy. A tensor is contiguous if
     its elements, read in order, lie one after another in its storage.
     """

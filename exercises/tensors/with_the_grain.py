@@ -131,8 +131,8 @@ def stays(t, dim):
     """`x` stays as it is
 
     `x` belongs to the caller. A view or a copy is another tensor object. `x.data = ...`, `set_` and
-    `transpose_` change the size, strides or storage of `x` itself; other in-place operations, `out=` and
-    `copy_` change its elements.
+    `transpose_` change the size, strides or storage of `x` itself; `cumsum_`, `out=` and `copy_` change its
+    elements.
     """
     with expect.left_alone(t.x, what="`x`"):
         _call(t, dim)
@@ -142,8 +142,8 @@ def stays(t, dim):
 def stride_one(t, dim):
     """Every scan is given a tensor with stride 1 along `dim`
 
-    The last dimension of a new contiguous tensor has stride 1. A transpose moves no element, and `clone` of a
-    transpose is laid out like the transpose. You need a contiguous copy of a view in which `dim` comes last.
+    The last dimension of a new contiguous tensor has stride 1. A transpose moves no element, and its `clone`
+    may be laid out as it is. Make a contiguous copy of a view in which `dim` comes last.
     """
     for i, tensor in enumerate(_call(t, dim)[0]):
         step = tensor.stride(dim)

@@ -152,7 +152,7 @@ _X = "x = torch.linspace(-1, 2, 40).view(2, 5, 4)"
 def in_python(make_scriptable):
     """In Python the results are those of the starter
 
-    Annotations change nothing in Python. A loop gives the same numbers, in the same dtypes, as one line did.
+    In Python these annotations change nothing. A loop gives the same numbers and dtypes as one line did.
     A trace isn't a rewrite: it holds the operators of one call, without the arguments that were left out.
     """
     more = "\nlengths, extra = [5, 3], {'last': torch.eye(5)[3:]}"
@@ -229,7 +229,7 @@ def limits(make_scriptable):
 def saved_and_loaded(make_scriptable):
     """The script can be saved, and the loaded one computes the same
 
-    The file holds what was compiled, with the parameters and the limit. There is no Python in it to call.
+    The file holds what was compiled, with the parameters and the limit. Loading it calls no Python of yours.
     """
     t, wanted = _made(make_scriptable, "4, 1.0", f"import io\n{_X}\nfile = io.BytesIO()")
     _script(t)

@@ -109,7 +109,7 @@ def one_side_runs(migrate):
 
     `torch.export` runs Python code with tensors that have a shape and no values, so an `if` on a tensor has
     no answer. A script has no Python code at all. `torch.cond` takes a condition and two functions, each of
-    which becomes a graph inside the graph. Neither may return its operand. `torch.where` computes both sides.
+    which becomes a graph inside the graph. Here neither may return its operand. `torch.where` computes both.
     """
     t = _migrated(migrate)
     graphs = [part.graph for part in t.program.graph_module.modules() if isinstance(part, fx.GraphModule)]
@@ -123,8 +123,8 @@ def one_side_runs(migrate):
 def any_batch(migrate):
     """It computes the same for one row, for a thousand, and on both sides of the threshold
 
-    An input's size is a constant for `torch.export` unless `dynamic_shapes` opens it, and a size of 1 in the
-    example is a constant even then. The norm is that of `x - mean`, and one number for the whole batch: many
+    Unless it's opened, the size of the batch is a constant of the program. By default a size of 1 in the
+    example is one even then. The norm is that of `x - mean`, and one number for the whole batch: many
     rows that are each near can be far together. Every step of the loop reads the result of the step before.
     """
     examples = {f"{rows} rows": f"mean + torch.ones({rows}, 7)" for rows in (1000, 1, 2, 5)} | {

@@ -25,7 +25,7 @@ exercise = Exercise(
     hints=[
         "A trace is the list of operators that ran for one input. Which parts of each function are "
         "operators, and which did Python do?",
-        "During a trace, `x.shape[0]` isn't a Python number: it's recorded. `len(x)`, `.item()` and the "
+        "During a trace, `x.shape[0]` isn't a Python number: here it's recorded. `len(x)`, `.item()` and the "
         "answer to an `if` are Python's, and become constants. A script is compiled from the source, with "
         "loops and branches; its whole numbers have 64 bits.",
         "Both copies hold the model's parameters: the tensors, not the names. They read an attribute that "

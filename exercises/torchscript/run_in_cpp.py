@@ -169,8 +169,8 @@ def both_branches(run_in_cpp):
 def evaluates(run_in_cpp):
     """The file evaluates, also when the model is in training mode
 
-    In a script the mode is an attribute of each module, and the file holds it as it was when you saved. In
-    training mode dropout zeroes at random, and a batch norm uses the statistics of the current batch.
+    `torch.jit.script` makes the mode an attribute of each module, and the file holds it as it was when you
+    saved. In training mode dropout zeroes at random, and a batch norm uses the statistics of the batch.
     """
     t = _written(run_in_cpp, _NET)
     t.run("loaded = torch.jit.load(path)")

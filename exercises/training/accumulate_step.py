@@ -116,8 +116,8 @@ def old(t, device):
     """Older gradients don't count
 
     `backward` adds to `.grad`, whoever filled it. Before the first `backward` of a step it has to be cleared,
-    and between the micro-batches it must not be. SGD updates what has a `.grad`, frozen or not: its weight
-    decay shrinks a weight also where that is 0.
+    and between the micro-batches it must not be. SGD steps what has a `.grad`, frozen or not, and
+    with weight decay also where that is 0.
     """
     _compare(t)
 

@@ -96,8 +96,8 @@ def clipped(t, device):
     """Afterwards the norm is at most `max_norm`, and the direction as before
 
     One positive factor for all gradients keeps the direction, up to rounding; clipping each gradient by
-    itself, or each element, can turn it. A generator can be walked once only, and `flatten` copies a
-    transposed gradient.
+    itself, or each element, can turn it. A generator can be walked once only, and `flatten` may
+    copy a transposed gradient.
     """
     factor = min(1.0, t.max_norm / max(_norm(_grads(t)).item(), 1e-9))
     before = [None if g is None else g.clone() for g in _grads(t)]

@@ -105,9 +105,8 @@ def steps(MiniAdamW, device):
 def decay(MiniAdamW, device):
     """The decay pulls at the weight, and the running means don't see it
 
-    By default Adam with `weight_decay` adds the decay to the gradient, so it goes through both running means,
-    and weights with large gradients decay less. AdamW shrinks all weights of a group that have a gradient by
-    the same share, before the step.
+    By default Adam with `weight_decay` adds the decay to the gradient, so it goes through both running means.
+    AdamW takes a share off the weight itself, before the step.
     """
     t, twin = _given(MiniAdamW, device, "ps, lr=0.1, weight_decay=0.2")
     _same(t, twin, "for p in ps:\n    p.grad = torch.zeros_like(p)\noptimizer.step()")
@@ -134,8 +133,7 @@ def own_counter(MiniAdamW, device):
     """A parameter without a gradient rests, and its step count with it
 
     The correction belongs to the running means of one parameter: it counts how often **they** were updated.
-    What rests isn't decayed either. With a gradient of zeros the step count goes on, so `zero_grad` sets
-    `None`.
+    What rests isn't decayed either. With a gradient of zeros the step count goes on.
     """
     t, twin = _given(MiniAdamW, device, "ps, lr=0.1")
     _same(t, twin, f"train(optimizer, ps, 1, 8, {_SKIPS})")
@@ -147,7 +145,7 @@ def own_counter(MiniAdamW, device):
 def exchanged(MiniAdamW, device):
     """Torch's state loads here, and yours there
 
-    The state is found by the number of the parameter, counted through all groups. The saved settings replace
+    The state is found by the place of the parameter, counted through all groups. The saved settings replace
     those that the optimizer was made with. A parameter that had no gradient so far has no state. The means
     have the dtype of their parameter.
     """

@@ -69,8 +69,8 @@ def content(t):
     """The file holds the step and the state dict of each part
 
     This run, with only its weights back, has lost the optimizer's means, and its learning rate starts over.
-    By default `torch.load` reads plain tensors, ints, floats, strings, lists, tuples and dicts; whole models
-    it refuses. The run goes on afterwards, so its modes and gradients stay.
+    By default `torch.load` refuses what isn't on its list. Plain tensors, floats, strings, lists, tuples
+    and dicts are on it; a whole model isn't. The run goes on afterwards, so its modes and gradients stay.
     """
     run = t.call("run")
     with expect.left_alone(run["model"], what="`run['model']`", gradients=True):

@@ -87,8 +87,8 @@ def three_generators(t, name, a, b):
     """torch, NumPy and Python draw the same again, and something else with another seed
 
     Each has a state of its own: `torch.manual_seed` doesn't touch NumPy's, and neither touches Python's. Who
-    cuts a seed makes one of two. By default `hash` of a text is salted: Python started anew gives another
-    number.
+    cuts a seed makes one of two. By default `hash` of a text is salted: Python started anew may give
+    another number.
     """
     with _settings_back():
         for seed, drawn in ((a, "first"), (a, "again"), (b, "other")):
@@ -105,8 +105,8 @@ def a_generator_of_its_own(t):
     """The generator is a new one, at the beginning of its sequence
 
     `torch.default_generator` is the one that dropout on the CPU draws from: with it the order of the data
-    would depend on how often the model has drawn. A new generator that isn't seeded begins at one number,
-    always.
+    would depend on how often the model has drawn. A new generator that isn't seeded begins at the same
+    number each time.
     """
     with _settings_back():
         t.run("generator = set_seed(3)")
@@ -127,7 +127,7 @@ def order(t):
     """The order depends on the seed, not on what the model draws
 
     With `shuffle=True`, a loader with a generator of its own draws its permutation there. A model that has
-    one more dropout still gets the same batches.
+    one more dropout still gets the examples in the same order.
     """
     with _settings_back():
         t.run("first = [batch[0][0] for batch in load(set_seed(3))]")

@@ -2,8 +2,8 @@
 
 On the CPU `linear`, `@` and attention are cast down, `cross_entropy` and many other losses are cast up.
 `softmax`, `layer_norm`, `square` and `mean` are on no list: they keep what they get. bfloat16 spreads through
-them, and a sum with `x`, which is float32, ends it. A loss of your own, such as a mean of squares, stays in
-bfloat16 unless you write `.float()`.
+them, and a sum with `x`, which is float32, ends it. The loss by hand, a mean of squares, stays in bfloat16;
+`.float()` in front of it would help.
 
 Parameters and their gradients stay in float32. Each cast is in the graph, and its backward casts to the dtype
 of what went in: `h.grad` is bfloat16 as `h` is, and `weight.grad` is float32.

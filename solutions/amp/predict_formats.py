@@ -1,6 +1,6 @@
 """Three numbers of a format decide all lines. How far it reaches up: 65504 for float16, 448 for float8 e4m3,
 3e38 for bfloat16. How far down: `2**-24` for float16, 9e-41 for bfloat16. And the spacing: with m bits of
-mantissa, `2**m` steps from each power of two to the next.
+mantissa, normal numbers have `2**m` steps from each power of two to the next.
 
 Each operator here rounds its result to the dtype of that result. So the order matters: what went to infinity
 or to zero in between stays there. A product with 65536 saves `1e-8` if it comes before the cast.

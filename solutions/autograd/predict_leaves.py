@@ -1,11 +1,11 @@
 """A leaf is a tensor without a `grad_fn`. An operation with a derivative records a node if grad mode is on,
-one of its inputs requires grad, and its result can require grad. Otherwise the result is a leaf that doesn't.
-That answers most lines: `torch.ones(3) * 2`, `x > 0` (booleans), and `x * 2` under `no_grad` are leaves;
+one of its inputs requires grad, and its result can require grad. In these lines the result is otherwise a
+leaf that doesn't. So `torch.ones(3) * 2`, `x > 0` (booleans), and `x * 2` under `no_grad` are leaves;
 `x.clone()` and `x[:2]` are not. `x.float()` has nothing to do and returns `x` itself.
 
 `detach()` and `nn.Parameter` make a new start with the same numbers. `y += x` is recorded for `y`: it was a
-leaf, and now it is the result of an addition. Backward keeps the gradients of leaves that require grad, and
-of tensors on which `retain_grad()` was called.
+leaf, and now it is the result of an addition. This backward keeps the gradients of leaves that require grad,
+and of tensors on which `retain_grad()` was called.
 """
 
 

@@ -4,7 +4,7 @@ where a product of two factors begins at zero, as in LoRA, one of them gets its 
 
 No tolerance is needed. A gradient that is cut off is exactly zero or is not there, while a small one has
 elements that are not zero, unless it underflows; whether it is enough depends on the optimizer. `backward`
-raises for a loss without a graph, and SGD for an empty list: both are answers here, and no errors.
+raises for a loss that requires no gradient, and SGD for an empty list: both are answers here, and no errors.
 """
 
 import torch

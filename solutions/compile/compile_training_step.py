@@ -1,9 +1,9 @@
-"""A compiled forward brings its backward along: both graphs are made together, and `backward()` on the result
-runs the second. The update is one more function. Compiled, its loop over the parameters becomes one graph
-here.
+"""With AOTAutograd a compiled forward brings its backward along: both graphs are made together, and
+`backward()` on the result runs the second. The update is one more function. Compiled, its loop over the
+parameters becomes one graph here.
 
-The rate is a Python float. A float that changes becomes a symbol, so a changing rate alone would cost two
-graphs, as with the lesson's AdamW. But by default SGD passes the rate to `add_` as `alpha=`, and there
+The rate is a Python float. When it changes it could become a symbol, so that a changing rate alone would cost
+two graphs, as with the lesson's AdamW. But by default SGD passes the rate to `add_` as `alpha=`, and there
 AOTAutograd (and Inductor behind it) needs a constant: here each new rate compiles the update again, up to the
 limit of eight. RMSprop does the same with `value=`; with `backend="eager"` both stop after two graphs. A
 tensor is an input of the graph instead: a scheduler that finds one as learning rate writes into it, and here

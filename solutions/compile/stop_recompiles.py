@@ -1,6 +1,6 @@
 """Compiled code can be used again while its guards hold. A guard on a tensor compares dtype, sizes and the
-like, but no elements to compute with; one on a text compares the text. By default a Python float is a
-constant until it changes, and stays one if its value is needed: by `math.exp` while the graph is made, by
+like, but no elements to compute with; one on a text compares the text. A Python float is a constant until it
+changes, and here it stays one, because its value is needed: by `math.exp` while the graph is made, by
 `alpha=` when AOTAutograd traces the graph. (With `backend="eager"`, an `alpha=` alone makes two graphs for
 five rates; with `"aot_eager"` or Inductor, five.) So the learning rate goes in as a tensor without
 dimensions, and the text doesn't go in.

@@ -1,6 +1,7 @@
 """Export decides: it writes down the mode, the sizes and the strides. The example has each row twice, because
-export takes a size of 1 for a constant, and the first dimension is open. It's contiguous as the batches are.
-Then AOTInductor compiles what the program says, and puts the library with the weights into one file.
+export by default takes a size of 1 for a constant, and the first dimension is open. It's contiguous as the
+batches are. Then AOTInductor compiles what the program says, and puts the library with the weights into one
+file.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A size of the example becomes a constant of the program; `dynamic_shapes` opens the batch. The first
-dimension of every input gets the same `Dim`, so the program knows that these sizes are equal. In this way
-no size of 1 can be opened, so export gets every row twice.
+dimension of every input gets the same `Dim`, so the program knows that these sizes are equal. With a `Dim`
+export refuses to open a size of 1, so it gets every row twice.
 
 Export writes down the mode of the moment. Each module has a mode of its own, and `eval()` switches all of
 them, so they're noted before and put back one by one, whatever the export raises.

@@ -9,8 +9,8 @@ has no derivative. Autograd takes its result for the rank's own part: the values
 raises nothing, and the gradient lacks the other ranks' terms.
 
 torch has the same in `nn.SyncBatchNorm`: forward gathers mean, deviation and count of each rank in one
-collective, and backward adds up two sums for each channel in another. In training it raises for a tensor on
-the CPU. The gradients of weight and bias are each rank's own share there too.
+collective, and backward adds up two sums for each channel in another. In a group it raises, in training,
+for a tensor on the CPU. The gradients of weight and bias are each rank's own share there too.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The truth is in the values: a small step along one element of an input changes the weighted sum of the
 result by the step times the gradient. Steps to both sides cancel the curvature, so the error goes with the
-square of the step; rounding goes with its inverse. In double precision the two meet near 1e-6.
+square of the step; rounding goes with its inverse. For `sin` near 1 the two meet between 1e-6 and 1e-5 in
+double precision.
 
 The weights stand for what arrives. A right backward is a linear map of it. Weights that are all different, of
 both signs, smaller and larger than 1, reveal a backward that drops, sorts, clamps or rectifies them.

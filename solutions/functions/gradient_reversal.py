@@ -2,11 +2,10 @@
 `ctx` holds it for this one call. `-strength * grad` is a new tensor, because other nodes may use the one that
 arrives.
 
-`return x` would do as well: if forward returns `x`, torch makes a view of it here.
-`x.detach()` wouldn't. It shares the storage too, but autograd doesn't know: `F.relu(y, inplace=True)` would
-change `x` without a word. Autograd knows of a view, and refuses the write while it records, because it
-couldn't tell whose backward applies to it. If the next operation works in place, return `x.clone()`, which
-costs a copy.
+`return x` would do as well: torch makes a view of it. `x.detach()` wouldn't. It shares the storage too, but
+autograd doesn't know: `F.relu(y, inplace=True)` would change `x` without a word. Autograd knows of a view,
+and refuses the write while it records, because it couldn't tell whose backward applies to it. If the next
+operation works in place, return `x.clone()`, which costs a copy.
 
 `gradcheck` fails here, unless `strength` is -1, and should: the gradient is not that of the identity."""
 

@@ -5,8 +5,7 @@ weights needs no `x` in backward, and the first layer of a network needs no grad
 The leading dimensions are a batch. Flattened into one, the product over it is a sum over all rows. The bias
 was added to every row, so its gradient is the sum of all rows that arrive.
 
-Autograd would sum a gradient of `bias` that is too large, as it does after broadcasting. Here `backward` sums
-it."""
+Autograd would sum a gradient of `bias` that is too large. Here `backward` sums it."""
 
 import torch
 from torch import Tensor

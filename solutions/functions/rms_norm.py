@@ -7,9 +7,9 @@ changes the result.
 `weight` is used in every row, so its gradient is a sum over all rows.
 
 The backward computes `r` again from the saved `x`. That costs one more pass over `x`, keeps nothing else, and
-makes the second derivative right: autograd sees how `r` depends on `x`. You may save `r` instead. A
-`Function` that does so and wants a second derivative returns `r` as a second result: then the saved `r` has a
-place in the graph.
+makes the second derivative right: autograd sees how `r` depends on `x`. You may save `r` instead. For a
+second derivative a `Function` can then return `r` as a second result: so the saved `r` has a place in the
+graph.
 """
 
 import torch

@@ -1,8 +1,8 @@
-"""One output is a sum over `fan_in` inputs, each times a weight of its own. With independent weights of mean
-0 and variance `v`, the mean square of the sum is `fan_in * v` times that of the inputs. The sum is positive
-or negative with equal chance, and a ReLU drops one half: it keeps half of the mean square. So
-`v = 2 / fan_in`. This is Kaiming initialisation, and `weight[0]` holds the weights of one output, whatever
-the kernel and the number of groups.
+"""One output is a sum over `fan_in` inputs, each times a weight of its own. With independent weights, drawn
+symmetrically around 0 with variance `v`, the mean square of the sum is `fan_in * v` times that of the inputs.
+The sum is positive or negative with equal chance, and a ReLU drops one half: it keeps half of the mean
+square. So `v = 2 / fan_in`. This is Kaiming initialisation, and `weight[0]` holds the weights of one output,
+whatever the kernel and the number of groups.
 
 On its way back through an `nn.Linear` the gradient at one input is a sum over `fan_out` outputs. Where the
 layer is as wide as its input both are the same number. Where it isn't, one of the two has to give, by the

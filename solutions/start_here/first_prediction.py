@@ -1,9 +1,9 @@
 """The dtype of a result follows from what goes in, not from its values: integers under `/` become floating
 point of the default dtype, `float32`; a Python number brings its kind (integer or floating) but not its
-width; and `sum` over booleans or integers is made in `int64`, because a count must fit.
+width; and `sum` over booleans or integers gives `int64`.
 
 A shape follows from what happens to each dimension. With sizes `(n0, n1)`, summing over `dim=1` leaves
-`(n0,)`, summing over all leaves `()`; an index removes its dimension and a slice keeps it.
+`(n0,)`, summing over all leaves `()`; an integer as index removes its dimension, and a slice keeps it.
 """
 
 import torch

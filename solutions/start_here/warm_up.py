@@ -2,8 +2,7 @@
 final dtype and on its final device; `reshape` changes only how it is read. The row has `math.prod(shape)`
 elements; the product of nothing is 1, so shape `()` is one element too.
 
-To convert or move it afterwards with `.to` gives the same numbers and a second row: the first is thrown away
-once it has been read. The same holds for `result.copy_(...)` and for sums of two tensors.
+To convert or move it afterwards, with `.to` or `result.copy_(...)`, takes a second row.
 
 Filling an empty tensor element by element makes it once too, and takes a step in Python for each element.
 """

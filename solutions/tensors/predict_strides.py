@@ -6,8 +6,8 @@ too (it swaps the strides), and so has a repeated row (stride 0). `x[:, ::2].res
 apart, which is two steps of 2. `x.t().reshape(12)`, read 0, 4, 8, 1, …, has none. For `flip` the stride would
 be negative, and torch has no negative strides. So these two copy. A list of integers as index copies too.
 
-A tensor is contiguous if each stride is the product of the sizes to its right; sizes of 1 don't count. A
-`clone` of a transpose keeps its order, so `x.t().clone()` isn't contiguous.
+A tensor is contiguous if each stride is the product of the sizes to its right; sizes of 1 don't count. The
+`clone` of `x.t()` keeps its order, so it isn't contiguous.
 """
 
 

@@ -3,7 +3,7 @@ dict of the file. The two numbers are attributes of the script.
 
 Export runs the module with tensors that have no values, so an `if` on a tensor has no answer. `torch.cond`
 keeps the condition and both sides, as two graphs inside the graph. The number of steps is a Python number, so
-the loop is unrolled. The side that does nothing returns a copy, since a branch may not return its operand.
+the loop is unrolled. The side that does nothing returns a copy, since here a side may not return its operand.
 The first dimension has a name, and the example has more than one row, so the size stays open.
 """
 

@@ -2,7 +2,7 @@
 and takes the parameters, buffers and numbers along. A trace would have one branch, and a state dict or a
 pickle of the model has none of its code.
 
-In a script the mode is an attribute of each module, and it goes into the file. The scripted module has its
+In this script the mode is an attribute of each module, and it goes into the file. The scripted module has its
 own modes, so you can switch it to evaluation mode, and the model stays as it was.
 """
 

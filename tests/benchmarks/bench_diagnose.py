@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from course_utils.diagnosis import diagnose
 from tests.benchmarks.table import Row, seconds
-from tests.sets import Given, healthy_losses  # noqa: F401  (it writes into HEALTHY)
-from tests.sets.healthy import HEALTHY
+from tests.sets import HEALTHY, Given
 from tests.sets.healthy_loops import HEALTHY_LOOPS
 from tests.sets.sick import SICK
 from tests.sets.sick_fourteen import FOURTEEN

@@ -14,8 +14,7 @@ import torch
 
 from course_utils.diagnosis import diagnose
 from tests.benchmarks.table import Row, seconds
-from tests.sets import Make, healthy_losses  # noqa: F401  (it writes into HEALTHY)
-from tests.sets.healthy import HEALTHY
+from tests.sets import HEALTHY, Make
 from tests.sets.sick_fourteen import FOURTEEN
 
 ROOT = Path(__file__).parent.parent.parent

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-from tests.sets import Given, Make, listed
+from tests.sets.given import Given, Make, listed
 
-HEALTHY: dict[str, Make] = {}
-healthy = listed(HEALTHY)
+NETS: dict[str, Make] = {}
+healthy = listed(NETS)
 
 
 def images(n: int = 8) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.sets import Given
-from tests.sets.healthy import adamw, classifier, healthy, images, vectors
+from tests.sets.given import Given, Make, listed
+from tests.sets.healthy import adamw, classifier, images, vectors
+
+METHODS: dict[str, Make] = {}
+healthy = listed(METHODS)
 
 
 def small(out: int = 3, inputs: int = 12) -> nn.Sequential:

@@ -54,12 +54,35 @@ def input_with_graph(seen: Seen) -> Iterator[Finding]:
 class _Run:
     """What came out. `places`: by call, which module, whether what went in or came out, and sums over each
     half of it. `flat`: whether the first two dimensions of the input were one in an output; there they are
-    two again."""
+    two again. `pairs`: whether something was computed for each two of the examples."""
 
     outputs: list[Tensor] = field(default_factory=list)
     flat: bool = False
     places: list[tuple[str, str, list[list[float]]]] = field(default_factory=list)
     learned: bool = False
+    pairs: bool = False
+
+
+class _EachTwo(InTraining):
+    """Also notes where a result has an entry for each two examples, and no operand has one: a product of all
+    with all, a distance, a difference by broadcasting. Attention that takes examples for time is none: what
+    it makes has a dimension in front."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.pairs = size, False
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+        out = super().called(func, args, kwargs, run)
+        given = [one for one in tensors_in((args, kwargs)) if one.dim() > 1]
+        joins = getattr(func, "__name__", "") in ("cat", "concat", "stack")
+        if isinstance(out, Tensor) and self._each_two(out) and len(given) > 1 and not joins:
+            weights = any(isinstance(one, nn.Parameter) for one in given)
+            self.pairs |= not weights and not any(self._each_two(one) for one in given)
+        return out
+
+    def _each_two(self, tensor: Tensor) -> bool:
+        return tensor.shape[:2] == (self.size, self.size)
 
 
 def mixed_examples(seen: Seen) -> Iterator[Finding]:
@@ -77,10 +100,12 @@ def mixed_examples(seen: Seen) -> Iterator[Finding]:
     change = _changed_by(subject, size, dim)
     if change is None:
         return
-    share, place, flat = change
+    share, place, flat, pairs = change
     if flat and dim == 0 and _changed_by(subject, first.shape[1], 1) is None:
         return  # of two dimensions that are one for the targets, either may be that of the examples
     doubts = _other_meaning(subject, first) if dim == 0 and not flat else []
+    if pairs and dim == 0:
+        doubts.append("the forward computes something for each two examples: right if it compares them")
     where = f"first seen in what {place[1]} `{place[0]}`" if place and not flat else ""
     yield Finding(
         "doubt" if doubts else "fault",
@@ -137,9 +162,11 @@ def _has_links(subject: Subject, size: int) -> bool:
     )
 
 
-def _changed_by(subject: Subject, size: int, dim: int) -> tuple[float, tuple[str, str] | None, bool] | None:
-    """By how much others in half of a batch change the output for the rest, where that shows first, and
-    whether an output was flat."""
+def _changed_by(
+    subject: Subject, size: int, dim: int
+) -> tuple[float, tuple[str, str] | None, bool, bool] | None:
+    """By how much others in half of a batch change the output for the rest, where that shows first, whether
+    an output was flat, and whether examples were set against each other two by two."""
     every, halves = torch.arange(size), _halves(size)
     # Copies of the neighbour: what must be sorted by length stays so.
     others = [
@@ -156,7 +183,7 @@ def _changed_by(subject: Subject, size: int, dim: int) -> tuple[float, tuple[str
         after = _run(other, size, dim)
         share = _difference(before.outputs, after.outputs, size, halves[number])
         if share is not None and (worst is None or share > worst[0]):
-            worst = share, _place(before, after, number), before.flat
+            worst = share, _place(before, after, number), before.flat, before.pairs
     if worst is not None and any(
         _difference(before.outputs, _run(subject, size, dim).outputs, size, half) for half in halves
     ):
@@ -187,7 +214,7 @@ def _run(subject: Subject, size: int, dim: int) -> _Run:
     torch.manual_seed(SEED)
     before = statistics(subject)
     with contextlib.ExitStack() as stack, evaluating(subject):
-        watch = stack.enter_context(InTraining())
+        watch = stack.enter_context(_EachTwo(size))
         for name, module in modules(subject):
             leaf = not any(True for _ in module.children())
             if leaf and not isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
@@ -205,6 +232,7 @@ def _run(subject: Subject, size: int, dim: int) -> _Run:
     run.outputs = [one for one in found if size in (one.shape if dim else one.shape[:1])]
     if not run.outputs:
         raise CannotSee(f"no output has a dimension of size {size}, by which examples could be told apart")
+    run.pairs = watch.pairs
     run.learned = bool(watch.learned) or bool(moved(subject, before))
     return run
 

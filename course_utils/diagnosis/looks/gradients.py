@@ -227,10 +227,15 @@ def _meant(seen: Seen, names: list[str]) -> str:
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(parameters[name]) in stepped for name in names):
             return "The optimizer has none of them."
+    ids = {id(parameters[name]) for name in names}
     owners = {id(p): m for _, m in modules(seen.subject) for p in m.parameters(recurse=False)}
     off = {id(call.module) for call in seen.module_calls if not call.recording}
     if all(id(owners[id(parameters[name])]) in off for name in names):
         return "Their modules are called under `no_grad`."
+    cut = {owners[id(parameters[name])] for name in names}
+    whole = all(id(p) in ids for module in cut for p in module.parameters(recurse=False))
+    if optimizer is None and whole and seen.calls.ends == {"detach"}:
+        return "The forward calls `detach`, and there is no optimizer to say what is to be trained."
     trained = [p for name, p in parameters.items() if name not in names and seen.grads.get(name, [None])[0]]
     if all(_has_twin(parameters[name], trained) for name in names):
         return "Each is like another one that trains: a copy that follows it, perhaps."

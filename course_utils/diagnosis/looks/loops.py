@@ -62,9 +62,11 @@ def zeroed_gradients(seen: Seen) -> Iterator[Finding]:
 
 
 def hasty_scheduler(seen: Seen) -> Iterator[Finding]:
-    """The learning rate has fallen to a quarter, or lower, within the recorded steps."""
-    rates = _run(seen).rates
-    if len(rates) > 2 and rates[-1] <= max(rates) / 4:
+    """A scheduler is called after most steps, and the learning rate has fallen to a quarter, or lower, within
+    the recorded ones."""
+    run = _run(seen)
+    rates, called = run.rates, len(run.scheduled)
+    if len(rates) > 2 and rates[-1] <= max(rates) / 4 and called > len(rates) / 2:
         at = next(i for i, rate in enumerate(rates) if rate <= max(rates) / 4)
         yield Finding(
             "doubt",
@@ -74,7 +76,10 @@ def hasty_scheduler(seen: Seen) -> Iterator[Finding]:
             "through its epochs batch by batch.",
             "06_training",
             "The rate over time",
-            ["rates: " + ", ".join(f"{rate:.3g}" for rate in rates[:8]) + " …" * (len(rates) > 8)],
+            [
+                f"a scheduler was called after {called} of {len(rates)} steps: right if it counts steps",
+                "rates: " + ", ".join(f"{rate:.3g}" for rate in rates[:8]) + " …" * (len(rates) > 8),
+            ],
         )
 
 
@@ -132,6 +137,7 @@ def forgotten_eval(seen: Seen) -> Iterator[Finding]:
             "`no_grad` changes neither; `eval()` does.",
             "04_modules",
             "Two modes",
+            ["right if the statistics of a batch norm are made anew by it"] if norms else [],
         )
 
 
