@@ -173,13 +173,9 @@ mistakes = [
     Wrong(_weights_kept, told_by="stored"),
     Wrong(_all_keys, told_by="blocks"),
 ]
-_GIVES_0 = "undefined on a GPU; the interpreter gives 0"
 _OTHER_0 = "behind d the other tile holds 0, and what lies behind T is hidden or not stored"
 _TF32 = "the default rounds to TF32 on a GPU, and not in the interpreter"
 equivalent = {
-    "line 11: `tl.load(q + mine, mask=inside, other=0)` -> `tl.load(q + mine, mask=inside)`": _GIVES_0,
-    "line 19: `tl.load(k + there, mask=known, other=0)` -> `tl.load(k + there, mask=known)`": _GIVES_0,
-    "line 20: `tl.load(v + there, mask=known, other=0)` -> `tl.load(v + there, mask=known)`": _GIVES_0,
     **{f"line {line}: `0` -> `{by}`": _OTHER_0 for line in (11, 19) for by in (1, -1)},
     **{f"line 20: `0` -> `{by}`": "the weights behind T are 0" for by in (1, -1)},
     "line 21: `tl.dot(queries, tl.trans(keys), input_precision='ieee')` -> "
