@@ -9,6 +9,7 @@ from typing import Any
 
 from course_utils import stacks, torch_private
 from course_utils.exercise import Check
+from course_utils.exercise.once import one_report
 from course_utils.exercise.states import RAISED, TIMED_OUT
 from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run
@@ -16,6 +17,7 @@ from course_utils.grading.forks import imported_after
 from course_utils.processes import worker_process
 
 
+@one_report()
 def conduct(
     checks: dict[str, Check], answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool
 ) -> None:
