@@ -12,6 +12,7 @@ from typing import Any
 
 from course_utils import machine
 from course_utils.exercise import Check, Exercise
+from course_utils.exercise.once import one_report
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, RAISED, TIMED_OUT
 from course_utils.grading.check_run import Outcome, Place, limited, run, steady, still_running
 from course_utils.grading.forks import (
@@ -80,7 +81,7 @@ def report(
     """Runs every check; plain ones in `forks` where these are given, else here."""
     exercise = attempt.exercise
     found = Report(exercise.name, exercise.topic, exercise.title, exercise.answer_name)
-    with Forks(on_output=lambda text: sys.stdout.write(text)) as own:
+    with Forks(on_output=lambda text: sys.stdout.write(text)) as own, one_report():
         todo = visits(exercise, devices)
         found.outcomes += outcomes(attempt, todo, forks or own, begins, plain_here=forks is None)
     return explained(found, exercise)

@@ -10,6 +10,7 @@ from typing import Any
 
 from course_utils import stacks, torch_private
 from course_utils.exercise import Check
+from course_utils.exercise.once import one_report
 from course_utils.exercise.states import RAISED, TIMED_OUT
 from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run
@@ -17,6 +18,7 @@ from course_utils.grading.forks import READY_TO_INTERPRET, imported_after
 from course_utils.processes import worker_process
 
 
+@one_report()
 def conduct(
     checks: dict[str, Check], answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool
 ) -> None:

@@ -129,10 +129,19 @@ def record_run(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
     say, is no forward and no backward of the run. A loss that a `GradScaler` has scaled is recorded as it was
     before. Where `train` raises, the error has what was recorded until then, as `error.recorded`.
     """
-    recorder = _Recorder(run := Run())
+    return _recorded(_Recorder(Run()), functools.partial(train, *args, **kwargs))
+
+
+def record_losses(train: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
+    """As `record_run`, in two thirds of the time: without forwards and what layers do."""
+    return _recorded(_Recorder(Run(), layers=False), functools.partial(train, *args, **kwargs))
+
+
+def _recorded(recorder: "_Recorder", train: Callable[[], Any]) -> Run:
+    run = recorder.run
     try:
         with recorder.open():
-            run.result = train(*args, **kwargs)
+            run.result = train()
     except Exception as error:
         error.recorded = run  # type: ignore[attr-defined]
         error.add_note(f"Until then: {run}. It is in the error's `recorded`.")
@@ -147,8 +156,8 @@ class _Token:
 
 
 class _Recorder:
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, layers: bool = True) -> None:
+        self.run, self.layers = run, layers
         self.open_calls: list[tuple[Forward | Layer | None, Tensor | None]] = []
         self.models: list[nn.Module] = []
         self.used: dict[int, Tensor] = {}  # parameters whose gradient a step has used, and nobody cleared
@@ -159,11 +168,11 @@ class _Recorder:
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for handle in (
-                register_module_forward_pre_hook(self.entered),
-                register_module_forward_hook(self.left, always_call=True),
-                register_optimizer_step_post_hook(self.step),
-            ):
+            handles = [register_optimizer_step_post_hook(self.step)]
+            if self.layers:
+                handles.append(register_module_forward_pre_hook(self.entered))
+                handles.append(register_module_forward_hook(self.left, always_call=True))
+            for handle in handles:
                 stack.callback(handle.remove)
             for name in ("backward", "grad"):
                 plain = getattr(torch.autograd, name)

@@ -1,26 +1,28 @@
 """What repairs of training runs share: data made on the spot, a recorded run of the answer, the band in which
 healthy runs end."""
 
-import contextlib
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+import random
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import kept
-from course_utils.measure.training import Forward, Run, record_run
+from course_utils.exercise.kits.treated import LossFn, OfOneReport, Treated
+from course_utils.exercise.once import done_before
+from course_utils.measure.training import Run, record_losses, record_run
 from course_utils.wrong_use import public
 
 SEEDS = (0, 1, 2)
 STAYS = 97  # a seed that nobody writes into the code
 START = ("weights", "rows", "inputs")
-LossFn = Callable[[Any, Tensor], Tensor]
 LossOf = Callable[[nn.Module], Tensor]
 
 
@@ -130,93 +132,7 @@ def on_held(data: tuple[Tensor, Tensor] | None = None, loss_fn: LossFn = F.cross
     return lambda model: loss_fn(model(x.clone()), y)
 
 
-# --- one run of an answer -------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Treated:
-    """An example in which the answer has trained: its names, what was recorded, and the returned model."""
-
-    given: expect.Given
-    run: Run
-    model: nn.Module
-    scaled: bool = False  # as in a `Case`
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.given, name)
-
-    def batches(self) -> Iterator[tuple[Forward, Tensor, float]]:
-        """Each training forward, the places of its rows in `x`, and the loss that backward was called on."""
-        for forward, loss in zip(self.run.trained, self.run.losses, strict=False):
-            yield forward, self.places(forward, "x"), loss
-
-    def places(self, forward: Forward, name: str) -> Tensor:
-        """The places that the rows of a forward's input have in the data of this name."""
-        data = getattr(self.given, name)
-        return kept.nearest(forward, data, name)[0] if self.scaled else kept.rows_of(forward, data, name)
-
-    def own_losses(self, loss_fn: LossFn = F.cross_entropy) -> None:
-        """Each loss that backward is called on is that of the model's output and its rows' own targets."""
-        for forward, rows, loss in self.batches():
-            wanted, what = loss_fn(forward.output, self.y[rows]).item(), f"the loss of step {forward.step}"
-            like = {"the sum over the batch, not its mean": wanted * len(rows)}
-            expect.equal(loss, wanted, what=what, rtol=1e-4, atol=1e-6, like=like)
-
-    def own_gradients(self) -> None:
-        """Each step finds a gradient of every parameter of the model, and it is that of its own batch."""
-        self.cleared()
-        names = kept.names_of(self.model)
-        for number, step in enumerate(self.run.steps):
-            for p, name in names.items():
-                told = f"at step {number} the optimizer does not hold `{name}` of the returned model"
-                expect.true(p in step.norms, told, "expected: all parameters of the model")
-                told = f"at step {number} the gradient of `{name}` is None or zeros"
-                expect.true(bool(step.norms[p]), told, "expected: that of the batch's loss")
-
-    def cleared(self) -> None:
-        """No backward adds to a gradient that a step has used."""
-        names = kept.names_of(self.model)
-        for number, uncleared in enumerate(self.run.uncleared):
-            for p, norm in uncleared.items():
-                told = f"backward {number} adds to a gradient that a step has used already: that of"
-                told += f" `{names.get(p, 'a parameter')}`, with a norm of {norm:.3g}"
-                raise expect.Mismatch(told, "expected: `.grad` is None or zeros then")
-
-    def modes(self) -> None:
-        """Dropout and norms are in training mode where the model trains, and elsewhere in evaluation mode."""
-        for forward in self.run.trained + self.run.evaluated:
-            when, wanted = ("training",) * 2 if forward.trained else ("validation", "evaluation")
-            for layer, training in kept.modes(forward).items():
-                mode = "training" if training else "evaluation"
-                told = f"in {when}, after {forward.step} steps, {layer} is in {mode} mode"
-                expect.true(mode == wanted, told, f"expected: in {wanted} mode")
-
-    def few_graphs(self, during: int, after: int) -> None:
-        """So many graphs of earlier forwards exist at most when one begins, and after the run."""
-        for number, alive in enumerate(self.run.graphs, 1):
-            end = number == len(self.run.graphs)
-            most = after if end else during
-            when = "the function has returned" if end else f"call {number - 1} of the model begins"
-            told = f"when {when}, the graphs of {alive} earlier calls still exist"
-            expect.true(alive <= most, told, f"expected: {f'at most {most}' if most else 'none'}")
-
-    def validated(self, size: int, in_order: bool = True) -> list[Tensor]:
-        """What the model returned for the rows of `x_val` after each epoch, by their order there, called on
-        all of them in batches of `size`. `in_order`: and called on them in this order."""
-        found, epoch = [], -(-len(self.x) // 32)
-        for step in range(epoch, len(self.run.steps) + 1, epoch):
-            made = [f for f in self.run.evaluated if f.step == step]
-            sizes = [len(part) for part in self.x_val.split(size)]
-            what = f"the list of sizes of the validation batches after step {step}"
-            expect.equal([len(f.output) for f in made], sizes, what=what)
-            rows = torch.cat([self.places(f, "x_val") for f in made])
-            order = rows.argsort()
-            told = f"after step {step}, the rows of the validation are not those of `x_val`, each once"
-            expect.true(rows[order].equal(torch.arange(len(rows))), told, "expected: all of `x_val`")
-            if in_order:
-                expect.equal(rows, torch.arange(len(rows)), what=f"the rows of `x_val` after step {step}")
-            found.append(torch.cat([f.output for f in made])[order])
-        return found
+# --- how a repair is judged -----------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -249,24 +165,36 @@ class Case:
         return expect.given(setup, seed=seed, **{self.exercise.answer_name: answer})
 
     def treated(
-        self, answer: Any, seed: int = 0, setup: str = "", drawn: int = 0, alone: bool = False
+        self,
+        answer: Any,
+        seed: int = 0,
+        setup: str = "",
+        drawn: int = 0,
+        left_alone: bool = False,
+        layers: bool = True,
     ) -> Treated:
         """The answer's run with this seed, recorded; with other data where `setup` makes them. `drawn`: so
-        many random numbers have been drawn before. `alone`: and the data are left as they came; without, what
-        was written to them does not reach what a check computes from them."""
-        t = self.given(answer, seed, setup)
-        torch.rand(drawn)
-        data = {name: value for name, value in t._names.items() if isinstance(value, Tensor)}
-        as_they_came = {name: value.clone() for name, value in data.items()}
-        with contextlib.ExitStack() as stack:
-            for name, value in data.items() if alone else ():
-                stack.enter_context(expect.left_alone(value, what=f"`{name}`"))
-            run = record_run(t.run, self.call)
-        t._names.update(as_they_came)
+        many random numbers have been drawn before. `left_alone`: and the data are left as they came; without,
+        what was written to them does not reach what a check computes from them. `layers`: False where losses
+        and the trained model are enough. Checks of one report that ask for the same run share it."""
+        done, setup = done_before(), setup or self.setup
+        key = self, id(answer), seed, setup, drawn, torch.is_anomaly_enabled()
+        found = done.get(key)
+        if found is None or (layers and not found.layers):
+            found = done[key] = self._run(answer, seed, setup, drawn, layers)
+        t = found.looked_at(left_alone)
         told = f"`model` is {expect.show(t.model)}"
         expect.true(isinstance(t.model, nn.Module), told, "expected: the trained model, then the rest")
-        expect.true(bool(run.steps), "no optimizer took a step while it ran", "expected: it trains")
-        return Treated(t, run, t.model, self.scaled)
+        expect.true(bool(t.run.steps), "no optimizer took a step while it ran", "expected: it trains")
+        return t
+
+    def _run(self, answer: Any, seed: int, setup: str, drawn: int, layers: bool) -> OfOneReport:
+        t = self.given(answer, seed, setup)
+        torch.rand(drawn)
+        np.random.rand(drawn)
+        random.randbytes(drawn)
+        record = record_run if layers else record_losses
+        return OfOneReport(t, lambda: record(t.run, self.call), layers, self.scaled)
 
     def with_a_short_batch(self, answer: Any, seed: int = STAYS, **how: Any) -> Treated:
         """The answer's run on data that batches don't divide, with a seed of its own."""
@@ -324,7 +252,7 @@ class Case:
         ends = sorted(self.loss(self.healthy(seed).result) for seed in SEEDS)
         top = self.room * ends[-1]
         for seed in SEEDS:
-            loss = self.loss(self.treated(answer, seed).model)
+            loss = self.loss(self.treated(answer, seed, layers=False).model)
             told = f"on held data the returned model has a loss of {loss:.4g}"
             most = f"at most {top:.2g}. Healthy runs end between {ends[0]:.2g} and {ends[-1]:.2g}"
             expect.true(loss <= top, told, f"expected: {most}")  # not so for NaN
@@ -367,7 +295,7 @@ class Case:
         batch (`"rows"`), and with these, what each layer gets of it (`"inputs"`) and, with `loss`, its loss.
         `gradients`: False where another check says what a step finds.
         """
-        t, sick = self.with_a_short_batch(answer, alone=True), self.sick()
+        t, sick = self.with_a_short_batch(answer, left_alone=True), self.sick()
         kept.same_layers(t.run, t.model, sick, but)
         kept.same_shapes(t.run, t.model, sick)
         kept.same_steps(t.run, sick, free)
@@ -381,7 +309,7 @@ class Case:
             expect.equal(t.run.losses[0], wanted, what="the loss of the first batch", rtol=1e-4, like=like)
         if gradients and not any(sick.uncleared):
             t.cleared()
-        again = self.with_a_short_batch(answer, drawn=3).run.losses
+        again = self.with_a_short_batch(answer, drawn=3, layers=False).run.losses
         expect.equal(again, t.run.losses, what="the losses of a second run with the same seed", rtol=1e-4)
         if "rows" not in start:
             others = self.with_a_short_batch(answer, STAYS + 1).run.trained[0]
