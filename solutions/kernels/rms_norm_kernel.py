@@ -179,17 +179,8 @@ mistakes = [
     Edit("keeps the rows", "return y", "ctx.y = y.clone()\n        return y", told_by="kept"),
 ]
 
-def _without_other(line, load, more=""):
-    return f"line {line}: `tl.load({load}, mask=inside, other=0{more})` -> `tl.load({load}, mask=inside)`"
-
-
-_ZERO = "the interpreter gives 0 for what is masked; Triton doesn't promise it"
 _TIMES_ZERO = "it is multiplied by the row, which is 0 there"
 equivalent = {
-    _without_other(11, "x + here"): _ZERO,
-    _without_other(21, "x + here", ".0"): _ZERO,
-    _without_other(22, "weight + columns", ".0"): _ZERO,
-    _without_other(23, "grad + here", ".0"): _ZERO,
     "line 22: `0.0` -> `1.0`": _TIMES_ZERO,
     "line 23: `0.0` -> `1.0`": _TIMES_ZERO,
     "line 44: `torch.float32` -> `torch.float64`": "more digits than are asked for",
