@@ -68,6 +68,10 @@ _RISING = "g = torch.linspace(-2, 3, x.numel()).to(x)"
 _ARRIVES = {label: f"{setup}\n{_RISING}.view_as(x)" for label, setup in _SETUPS.items()} | {
     "what `y.sum()` sends": f"{_SETUPS['3 rows of 100']}\ng = torch.ones_like(x[0, 0]).expand(x.shape)",
     "a transposed `g`": f"{_SETUPS['3 rows of 100']}\n{_RISING}.view(x.shape[::-1]).t()",
+    "float16, with products above 65,504": (
+        f"{_SETUPS['float16, with squares above 65,504']}\n"
+        f"weight = (weight.detach() * 300).requires_grad_()\n{_RISING}.view_as(x) * 300"
+    ),
     "float16, small numbers after a large one": (
         "x = torch.ones(25, 5, device=device).half().requires_grad_()\n"
         "weight = torch.ones_like(x[0]).requires_grad_()\ng = torch.ones_like(x)\ng[0] = 2048"
@@ -76,7 +80,7 @@ _ARRIVES = {label: f"{setup}\n{_RISING}.view_as(x)" for label, setup in _SETUPS.
 
 
 _FEW = ("3 rows of 100", "20 rows of 5", "what `y.sum()` sends")
-_FLOATS = ("one element", "a row of zeros and a small one", "float16, with squares above 65,504")
+_FLOATS = ("one element", "a row of zeros and a small one", "float16, with products above 65,504")
 
 
 def _some(*labels):

@@ -18,7 +18,7 @@ def _forward(x, weight, y, n, BLOCK: tl.constexpr):
     inside, here = columns < n, tl.program_id(0) * n + columns
     row = tl.load(x + here, mask=inside, other=0).to(tl.float32)
     r = 1 / tl.sqrt(tl.sum(row * row) / n + 1e-6)
-    scale = tl.load(weight + columns, mask=inside, other=0)
+    scale = tl.load(weight + columns, mask=inside)
     tl.store(y + here, row * r * scale, mask=inside)
 
 
@@ -168,7 +168,7 @@ mistakes = [
         "tl.store(grad_weight + columns, arrived * normal, mask=inside)",
         told_by="gradient_of_weight",
     ),
-    Edit("no mask for `weight`", "mask=inside, other=0)\n    tl", "mask=None)\n    tl", told_by="addresses"),
+    Edit("no mask for `weight`", "mask=inside)\n    tl.store(y", ")\n    tl.store(y", told_by="addresses"),
     Edit(
         "loads twice",
         "tl.store(y + here, row",
@@ -178,4 +178,12 @@ mistakes = [
     Edit("a race", _ADDED, f"tl.store(grad_weight + columns, {_SUM}, mask=inside)", told_by="programs"),
     Edit("keeps the rows", "return y", "ctx.y = y.clone()\n        return y", told_by="kept"),
 ]
+
+_TIMES_ZERO = "it is multiplied by the row, which is 0 there"
+equivalent = {
+    "line 22: `0.0` -> `1.0`": _TIMES_ZERO,
+    "line 23: `0.0` -> `1.0`": _TIMES_ZERO,
+    "line 44: `torch.float32` -> `torch.float64`": "more digits than are asked for",
+    "line 47: `grad_weight.to(weight.dtype)` -> `grad_weight`": "autograd casts gradients",
+}
 not_tried = {"seeds": "the numbers don't matter"}
