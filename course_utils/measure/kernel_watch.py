@@ -188,7 +188,7 @@ class _Guard:
         named = dict(zip(executor.arg_names, on_host[0], strict=False)) | on_host[1]
         for name, value in named.items():
             for part_name, part in _parts(name, value):
-                self.remember(part_name, self.interpreter._unwrap_tensor(part))
+                self.remember(part_name, _unwrapped(part))
         return on_host
 
     def remember(self, name: str, tensor: Tensor) -> None:
@@ -215,7 +215,7 @@ class _Guard:
     def pointer(self, original: Any, value: Any) -> Any:
         made = original(value)
         if hasattr(value, "data_ptr"):
-            tensor = self.interpreter._unwrap_tensor(value)
+            tensor = _unwrapped(value)
             made.handle.data = np.array([self.given(tensor)], dtype=np.uint64)
         return made
 
@@ -231,9 +231,7 @@ class _Guard:
     def program(self, original: Any, builder: Any, *index: int) -> None:
         original(builder, *self.order[index])
 
-    def load(
-        self, original: Any, builder: Any, pointers: Any, mask: Any, other: Any, *others: Any
-    ) -> Any:
+    def load(self, original: Any, builder: Any, pointers: Any, mask: Any, other: Any, *others: Any) -> Any:
         if other is None:
             other = self.undefined(pointers)
         return original(builder, *self.seen("load", builder, pointers, mask), other, *others)
@@ -241,9 +239,14 @@ class _Guard:
     def undefined(self, pointers: Any) -> Any:
         """What a masked load without `other` gives: a GPU, anything; here NaN, or the largest number."""
         kind = pointers.get_element_ty()
-        dtype = self.interpreter._get_np_dtype(kind)
-        floating = np.issubdtype(dtype, np.floating)
-        value = np.nan if floating else True if dtype == np.bool_ else np.iinfo(dtype).max
+        size = max(1, kind.primitive_bitwidth // 8)
+        if kind.name in ("fp16", "fp32", "fp64"):
+            dtype, value = np.dtype(f"f{size}"), np.nan
+        elif kind.name == "int1":
+            dtype, value = np.dtype(bool), True
+        else:  # narrower floats are held as integers: all bits set is NaN for most of them
+            dtype = np.dtype(f"{'i' if kind.name.startswith('int') else 'u'}{size}")
+            value = np.iinfo(dtype).max
         return self.interpreter.TensorHandle(np.full(pointers.data.shape, value, dtype=dtype), kind)
 
     def store(self, original: Any, builder: Any, pointers: Any, value: Any, mask: Any, *others: Any) -> Any:
@@ -309,6 +312,11 @@ def _differ(addresses: Array, live: Array, value: Any, inside: Array) -> bool:
     one = np.empty(len(found), dtype=brought.dtype)
     one[first] = brought
     return bool((one[first] != brought).any())
+
+
+def _unwrapped(value: Any) -> Any:
+    """The tensor of a `triton.reinterpret`."""
+    return value if isinstance(value, Tensor) else value.base
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
