@@ -115,7 +115,8 @@ def watching(shuffle: int | None = None) -> Iterator[list[Launch]]:
 @functools.cache
 def guard() -> _Guard:
     """From here on what a kernel asks for outside its tensors is not carried out, in this process: a load
-    there gives what a masked one gives: `other`, or NaN where none was named. A launch outside `watching` that strays warns.
+    there gives what a masked one gives: `other`, or NaN where none was named. A launch outside `watching`
+    that strays warns.
 
     Raises `RuntimeError` where Triton is missing or compiles.
     """

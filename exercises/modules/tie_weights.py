@@ -104,7 +104,8 @@ def values(t):
 def trained(t):
     """Trained together: the gradients of both places add up
 
-    One Parameter has one `.grad`. Backward sums the gradients of its uses in the graph and adds the sum to it.
+    One Parameter has one `.grad`. Backward sums the gradients of its uses in the graph and adds the sum to
+    it.
     """
     tied = torch.func.functional_call(t.model, {"head.weight": t.model.embed.weight}, t.words)
     code = f"{_TIE}loss = model(words).square().sum()"
