@@ -1,7 +1,6 @@
 """Pictures of Triton kernels: which cells are outlined, filled, crossed or outside is what was measured."""
 
 import functools
-import os
 import re
 
 import numpy as np
@@ -9,14 +8,11 @@ import pytest
 import torch
 from drawn import assert_no_text_is_cut_off_or_covers_another
 
-os.environ["TRITON_INTERPRET"] = "1"  # read when triton, and each kernel below, is defined
-import triton
-import triton.language as tl
-
 from course_utils import draw, explore, measure
 from course_utils.draw import kernel_seen, palette
 from course_utils.draw.kernel import HUES, compose
 from course_utils.draw.shapes import to_svg
+from course_utils.exercise.kits.kernels import tl, triton
 from course_utils.explore.on_the_page import NOTE
 from course_utils.wrong_use import WrongUse
 
@@ -53,14 +49,6 @@ def count(x, out, counted, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     tl.atomic_add(counted, 1)
     tl.store(out, tl.sum(tl.load(x + i) + tl.load(x + tl.arange(0, B)), 0))
-
-
-del os.environ["TRITON_INTERPRET"]  # not for the processes of other tests
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # the first launch imports more of triton
 
 
 @functools.cache

@@ -7,11 +7,8 @@ import sys
 import pytest
 import torch
 
-os.environ["TRITON_INTERPRET"] = "1"  # read when triton, and each kernel below, is defined
-import triton
-import triton.language as tl
-
 from course_utils import measure
+from course_utils.exercise.kits.kernels import tl, triton
 
 N, WIDTH = 100, 32
 
@@ -300,9 +297,6 @@ def test_where_nothing_can_be_watched(before, told):
     assert done.returncode == 1 and told in done.stderr.splitlines()[-1]
 
 
-del os.environ["TRITON_INTERPRET"]  # not for the processes of other tests
-
-
 A_MODULE = """
 import triton, triton.language as tl
 
@@ -335,8 +329,3 @@ def test_a_kernel_that_would_be_compiled_is_interpreted_where_it_is_sent(tmp_pat
     environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout == "48 14.0\n", done.stderr
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # the first launch imports more of triton

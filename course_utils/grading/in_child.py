@@ -29,8 +29,7 @@ def conduct(
     if not any(uses_gpus(checks[name], place) for name, place in todo):
         worker_process.hide_gpus()
         if any("triton" in checks[name].needs for name, _ in todo):
-            importlib.import_module(READY_TO_INTERPRET)
-            os.environ["TRITON_INTERPRET"] = "1"  # read again when a kernel is defined
+            importlib.import_module(READY_TO_INTERPRET).interpret()  # the variable is read again
     for name, place in todo:
         check = checks[name]
         modules = len(sys.modules)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import random
 import sys
 import warnings
@@ -140,14 +141,32 @@ def guard() -> _Guard:
     return now
 
 
+def interpret() -> None:
+    """Makes Triton interpret kernels in this process, and what it starts, from here on. Where it was imported
+    to compile them it is imported anew; who holds it from before still compiles."""
+    os.environ["TRITON_INTERPRET"] = "1"  # read when it is imported, and when a kernel is defined
+    if "triton" in sys.modules and not _interprets():
+        for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+            if "._C" not in name:  # its extension module loads once
+                del sys.modules[name]
+    with contextlib.suppress(ImportError):  # it is missing
+        import triton.experimental.gluon  # noqa: F401  what the first launch would import
+
+
+def _interprets() -> bool:
+    """Whether its own functions were made to be interpreted, when it was imported."""
+    import triton
+    from triton.runtime import interpreter
+
+    return isinstance(triton.language.standard.sum, interpreter.InterpretedFunction)
+
+
 def _interpreter() -> Any:
     try:
-        import triton  # here: most of the course does without it
-        from triton.runtime import interpreter
+        from triton.runtime import interpreter  # here: most of the course does without it
     except ImportError:
         raise RuntimeError(MISSING) from None
-    # Its own functions were made, to be interpreted or to be compiled, when it was imported.
-    if not isinstance(triton.language.standard.sum, interpreter.InterpretedFunction):
+    if not _interprets():
         raise RuntimeError(
             "Triton compiles kernels here, and what a compiled one loads cannot be watched. "
             "Set the environment variable TRITON_INTERPRET=1 before triton is imported."

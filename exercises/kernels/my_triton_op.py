@@ -72,7 +72,7 @@ def _register(t):
     return name
 
 
-@exercise.check(needs="triton", cases=_DRAWN)
+@exercise.check(isolated=True, needs="triton", cases=_DRAWN)
 def values(t, device):
     """The values are those of the squared ReLU, in a new, contiguous tensor
 
@@ -86,7 +86,7 @@ def values(t, device):
     expect.strides(found, torch.empty(t.x.shape).stride())
 
 
-@exercise.check(needs="triton", cases=_DRAWN)
+@exercise.check(isolated=True, needs="triton", cases=_DRAWN)
 def gradient(t, device):
     """The gradient is `2 * max(x, 0)` times what arrives
 
