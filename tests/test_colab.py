@@ -342,9 +342,9 @@ def test_failed_install_is_one_sentence_and_is_tried_again(colab, small):
 
 # On Colab with torch (functorch, networkx), with matplotlib (PIL) and with its kernel; never ours to install.
 THERE = {"torch", "functorch", "numpy", "networkx", "PIL", "IPython", "tqdm"}
-# What lesson 14 looks for before it imports it, and says how to install; and what reads notebooks of older
-# formats, which otherwise are said not to be readable.
-OPTIONAL = {"onnx", "onnxruntime", "onnxscript", "safetensors", "torchao", "nbformat"}
+# What lesson 14 looks for before it imports it, and says how to install; what lesson 15 takes from torch for
+# NVIDIA GPUs; and what reads notebooks of older formats, which otherwise are said not to be readable.
+OPTIONAL = {"onnx", "onnxruntime", "onnxscript", "safetensors", "torchao", "nbformat", "triton"}
 
 
 def test_needs_are_all_that_a_notebook_imports():

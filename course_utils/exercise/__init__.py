@@ -27,8 +27,8 @@ Its first parameter is the answer, or `t`. The others are asked for by name:
               "x = torch.ones({})".format, and then the values are not known in it by name
     isolated= in a process of its own, with a deadline that nothing can swallow
     ranks=    in so many processes that form a group
-    needs=    "cuda", "mps", "compiler", "cmake", "onnxruntime" or "safetensors", or several of them: where
-              they are not, the outcome is *could not check*
+    needs=    "cuda", "mps", "compiler", "cmake", "onnxruntime", "safetensors" or "triton", or several
+              of them: where they are not, the outcome is *could not check*
     deadline= seconds, for all cases together: 10, or 30 where the check is isolated or on ranks
 
 `expect`: assertions that say what came and what was expected. `Rows`: labelled examples within a check;
