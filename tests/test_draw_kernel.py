@@ -161,18 +161,24 @@ def test_what_lies_behind_the_end_is_drawn_there_and_counted():
     assert "outside" not in repr(draw.kernel(added(masked=False), 2))
 
 
+def test_a_line_that_only_strays_is_named():
+    found = measure.kernel(add_one, (2,), torch.zeros(32), torch.zeros(32), 64, B=32, MASKED=False)
+    for site in (None, 0):
+        assert "0 sectors, 0 at best" in words(compose(kernel_seen.Seen(found), 1, site))
+    assert "32 loads outside the tensor" in repr(draw.kernel(found, 1))
+
+
 def test_what_is_raced_for_is_crossed():
     found = shifted()
     seen = kernel_seen.Seen(found)
-    (raced,) = seen.raced
-    assert np.flatnonzero(raced).tolist() == [32, 64, 96] and raced.sum() == found.raced
+    assert found.tensors["x"].raced.nonzero().flatten().tolist() == [32, 64, 96]
     shown = cells(compose(seen), ("x",), {"x": 32})["x"]
     assert shown["crossed"] == {"ink": {32, 64, 96}} and shown["stored"]["odd"] == {32, 64, 96}
     shown = cells(compose(seen, 1), ("x",), {"x": 32})["x"]
     assert shown["crossed"] == {"ink": {32, 64}}
     assert "with programs 0, 2" in repr(draw.kernel(found, 1))
-    seen = kernel_seen.Seen(found := counts())
-    assert [raced.sum() for raced in seen.raced] == [0, 1, 0] and found.raced == 1  # atomics race with nobody
+    raced = [int(tensor.raced.sum()) for tensor in counts().tensors.values()]
+    assert raced == [0, 1, 0]  # atomics race with nobody
 
 
 def test_what_several_programs_use_and_what_is_loaded_again_is_said():

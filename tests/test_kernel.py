@@ -1,11 +1,13 @@
 """What `measure.kernel` tells of a kernel's memory, against counts made by hand, in Triton's interpreter."""
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils import measure
 from course_utils.exercise.kits.kernels import tl, triton
@@ -105,6 +107,11 @@ def copy_block(x, y, n, B: tl.constexpr):
 
 
 @triton.jit
+def raises(x):
+    tl.no_such(x)
+
+
+@triton.jit
 def swap_in(x, out):
     tl.store(out, tl.atomic_cas(x + tl.program_id(0), 0, 7))
 
@@ -113,6 +120,13 @@ def swap_in(x, out):
 def shift(x, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(x + i, tl.load(x + i + 1, mask=i + 1 < n), mask=i + 1 < n)
+
+
+@triton.jit
+def add_one(x, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    value = tl.load(x + i)
+    tl.store(y + n + i, value + 1)
 
 
 @triton.jit
@@ -149,8 +163,8 @@ def test_a_missing_mask_is_told_and_not_carried_out():
     # Programs 0 to 2 end at 96; program 3 asks for 96 to 127 of each of the three.
     assert len(found.outside) == 3 * (4 * WIDTH - N)
     first = found.outside[0]
-    assert (first.kind, first.program, first.tensor, first.element) == ("load", (3,), "x", N)
-    assert first.code == "tl.store(out + i, tl.load(x + i) + tl.load(y + i))"
+    assert (first.site.kind, first.program, first.tensor, first.element) == ("load", (3,), "x", N)
+    assert first.site.code == "tl.store(out + i, tl.load(x + i) + tl.load(y + i))"
     assert str(first).startswith("program 3 loads x at element 100, line ")
     assert by_tensor(found) == {name: sizes for name, sizes in by_tensor(added()[0]).items()}
     storage = torch.full((4 * WIDTH,), 7.0)
@@ -192,10 +206,12 @@ def test_a_race_that_gives_the_right_number():
     x, out = torch.arange(100.0), torch.zeros(1)
     found = measure.kernel(total, (4,), x, out, N, B=WIDTH)
     assert out.item() == 4950  # programs run one after the other here
-    assert found.raced == 1 and len(found.races) == 6  # each pair of four programs
+    assert (
+        found.tensors["out"].raced.tolist() == [True] and len(found.races) == 6
+    )  # each pair of four programs
     assert str(found.races[0]) == "program 0 stores out[0], and program 1 stores it"
     found = measure.kernel(total_by_atomics, (4,), x, out.zero_(), N, B=WIDTH)
-    assert out.item() == 4950 and found.races == [] and found.raced == 0
+    assert out.item() == 4950 and found.races == [] and not found.tensors["out"].raced.any()
     assert by_tensor(found) == {"x": (400, 0), "out": (16, 16)}
     assert found.tensors["out"].atomics.tolist() == [4]
 
@@ -215,6 +231,7 @@ def test_two_lanes_that_bring_one_address_two_values():
     out = torch.zeros(4, dtype=torch.int32)
     found = measure.kernel(scatter, (1,), torch.tensor([0, 1, 1, 2]), out, B=4)
     assert [str(race) for race in found.races] == ["program 0 stores two values to out[1] at once"]
+    assert found.tensors["out"].raced.tolist() == [False, True, False, False]
 
 
 def test_tiles_of_a_product():
@@ -257,6 +274,69 @@ def test_one_tensor_given_twice_and_a_block_pointer():
     assert found.bytes == 800
 
 
+def test_two_tensors_that_overlap():
+    base = torch.zeros(96)
+    found = measure.kernel(add_one, (2,), base[:64], base[32:], 0, B=32)
+    # Program 0 loads x[0:32] and stores y[0:32], which is x[32:64]; program 1 loads that and stores y[32:64].
+    assert base.tolist() == [0] * 32 + [1] * 32 + [2] * 32
+    assert by_tensor(found) == {"x": (256, 128), "y": (128, 256)} and found.bytes == 512
+    x, y = found.tensors.values()
+    assert x.stores.tolist() == [0] * 32 + [1] * 32 and y.loads.tolist() == [1] * 32 + [0] * 32
+    assert x.raced.tolist() == [False] * 32 + [True] * 32 and y.raced.tolist() == x.raced.tolist()[::-1]
+    assert [site.tensor for site in found.sites] == ["x, y", "x, y"]
+    assert [str(race) for race in found.races] == ["program 0 stores x[32], and program 1 loads it"]
+
+
+def test_one_memory_as_two_types():
+    x = torch.zeros(64, dtype=torch.int32)
+    found = measure.kernel(add_one, (2,), x, x.view(torch.int16), 0, B=32)
+    assert by_tensor(found) == {"x": (256, 128), "y": (256, 128)} and found.bytes == 256 + 128
+    assert found.tensors["y"].loads.tolist() == [1] * 128  # both halves of each number
+    # The second program stores halves 32 to 63: numbers 16 to 31, which the first one loads.
+    assert found.tensors["x"].raced.nonzero().flatten().tolist() == list(range(16, 32))
+    assert found.tensors["y"].raced.nonzero().flatten().tolist() == list(range(32, 64))
+
+
+def test_columns_of_one_tensor_do_not_overlap():
+    base = torch.zeros(32, 2)
+    found = measure.kernel(double_strided, (1,), base[:, 1], 32, 2, B=32)
+    assert found.tensors["x"].stores.tolist() == [1] * 32
+    found = measure.kernel(copy_block, (1,), base[:, 0], base[:, 1], 32, B=32)
+    assert {site.tensor for site in found.sites} == {"x", "y"}
+
+
+def test_a_line_that_strays_wholly_has_a_site():
+    found = measure.kernel(add_one, (1,), torch.zeros(8), torch.zeros(8), 8, B=8)
+    assert [(site.kind, site.tensor, site.bytes) for site in found.sites] == [
+        ("load", "x", 32),
+        ("store", "y", 0),
+    ]
+    assert len(found.outside) == 8 and {one.site for one in found.outside} == {found.sites[1]}
+    assert found.sites[1].line == found.sites[0].line + 1 and found.sites[1].file == __file__
+
+
+def test_nothing_of_a_launch_is_left():
+    gone = []
+
+    def launch():
+        x = torch.ones(1000)
+        double_strided[(1,)](x, 32, 1, B=32)
+        measure.kernel(double_strided, (1,), x, 32, 1, B=32)
+        with pytest.raises(Exception, match="no_such"):
+            raises[(1,)](x)
+        gone.append(StorageWeakRef(x.untyped_storage()))
+        return x + 0
+
+    gc.collect()
+    gc.disable()
+    try:
+        live = measure.live_bytes(launch)
+    finally:
+        gc.enable()
+    assert (live.held, live.result, live.left) == (4000, 4000, 0)
+    assert all(one.expired() for one in gone)
+
+
 def test_compare_and_swap():
     x, out = torch.zeros(2, dtype=torch.int32), torch.ones(1, dtype=torch.int32)
     found = measure.kernel(swap_in, (3,), x, out)
@@ -295,6 +375,26 @@ def test_where_nothing_can_be_watched(before, told):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and told in done.stderr.splitlines()[-1]
+
+
+LEFT_ALONE = """
+import contextlib, os, sys
+import triton
+from triton.runtime import autotuner, interpreter
+from course_utils import measure
+
+with contextlib.suppress(RuntimeError):
+    measure.guard_kernels()
+print("TRITON_INTERPRET" in os.environ, autotuner.Autotuner._bench.__name__,
+      interpreter.GridExecutor.__call__.__name__, triton is sys.modules["triton"])
+"""
+
+
+def test_a_process_that_compiles_is_left_alone():
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", LEFT_ALONE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == "False _bench __call__ True\n", done.stderr
 
 
 A_MODULE = """

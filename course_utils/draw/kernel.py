@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from course_utils.draw import palette
-from course_utils.draw.kernel_seen import LOADED, STORED, Array, Elements, Seen
+from course_utils.draw.kernel_seen import Array, Elements, Seen
 from course_utils.draw.labels import LETTER, Label, counted, cut
 from course_utils.draw.picture import Picture
 from course_utils.draw.shapes import WIDTH, Scene, to_picture, trimmed
-from course_utils.measure.kernel import SECTOR, KernelTraffic
+from course_utils.measure.kernel import LOADED, SECTOR, STORED, KernelTraffic
 from course_utils.wrong_use import WrongUse, public
 
 MOST_ROWS, MOST_COLUMNS, LONGEST = 64, 128, 32  # of a grid; of a row of a vector that is not long
@@ -71,7 +71,7 @@ def compose(seen: Seen, program: int | None = None, site: int | None = None, tit
         x += grid.width + GAP
         scene.description += f"; {grid.name}: {', '.join(grid.told)}"
     y, drawn = bottom + GAP, (program, site) != (None, None)
-    sites = [one for one in range(len(seen.sites)) if site in (None, one) and seen.touched(one, program)[1]]
+    sites = [one for one in range(len(seen.sites)) if site in (None, one) and seen.calls(one, program)]
     most = TAPES if drawn else 2 * TAPES
     for one in sites[:most]:
         y = _tape(scene, seen, one, program, y, drawn)
@@ -110,11 +110,11 @@ class _Grid:
         room = WIDTH / (1 if wide > MOST_ROWS else 2) - LEFT - GAP / 2
         self.cell = min(LARGEST, room / wide, max(LEAST, room / max(high, 1)))
         self.outside = [one for one in seen.outside(program, site) if one.tensor == self.name]
-        self.told = self.tell(memory, found)
+        self.told = self.tell(found)
         words = max(0.58 * TEXT * len(text) for text in (f"{self.name}   {self.size}", *self.told))
         self.width = LEFT + max(wide * self.cell, words)
 
-    def tell(self, memory: int, found: Elements) -> list[str]:
+    def tell(self, found: Elements) -> list[str]:
         """What is said below it."""
         loaded, stored = (int((found.did & ~bit > 0).sum()) for bit in (STORED, LOADED))
         again, several = int((found.loads > 1).sum()), found.users[(found.users > 1) & ~found.raced]
@@ -130,12 +130,13 @@ class _Grid:
             ends = dict.fromkeys((several.min(), several.max()))
             lines.append(f"grey: used by {' to '.join(map(str, ends))} programs")
         if raced := int(found.raced.sum()):
-            rivals = [str(one[0] if len(one) == 1 else one) for one in self.seen.rivals(memory, self.program)]
-            names = ", ".join(rivals[:NAMED]) + f" and {len(rivals) - NAMED} more" * (len(rivals) > NAMED)
             lines.append(f"crossed: {counted(raced, 'element')} raced for")
-            if self.program is not None and rivals:
-                lines.append(f"with program{'s' * (len(rivals) > 1)} {names}")
-        kinds = [one.kind for one in self.outside]
+        if raced and self.program is not None:
+            rivals = [one[0] if len(one) == 1 else one for one in self.seen.rivals(self.name, self.program)]
+            names = ", ".join(map(str, rivals[:NAMED]))
+            more = f" and {len(rivals) - NAMED} more" * (len(rivals) > NAMED)
+            lines += [f"with program{'s' * (len(rivals) > 1)} {names}{more}"] * bool(rivals)
+        kinds = [one.site.kind for one in self.outside]
         for kind in dict.fromkeys(kinds):
             lines.append(f"{counted(kinds.count(kind), kind)} outside the tensor, not carried out")
         return lines or ["not touched"]
@@ -163,10 +164,10 @@ class _Grid:
         if self.whole and self.held.contiguous:
             for one in self.outside:
                 if 0 <= one.element < behind.size:
-                    behind.flat[one.element] = one.kind != "load"
+                    behind.flat[one.element] = one.site.kind != "load"
         for stored, at, _ in _regions(behind, x, y, cell):
             if stored:
-                _filled(scene, at, "odd")
+                scene.area(_corners(*at), "odd")
             _frame(scene, at, palette.ODD, dashed=True)
             end = max(end, at[3])
         for number, line in enumerate(self.told):
@@ -179,7 +180,7 @@ class _Grid:
         fill = "storage" if several else hue(self.seen.program(who))
         text = f"×{who - self.most}" if several else str(who)
         if raced or stored:
-            _filled(scene, at, "odd" if raced else fill)
+            scene.area(_corners(*at), "odd" if raced else fill)
         for row, column in np.ndindex(*cells) if raced else ():
             x, y = at[0] + column * self.cell, at[1] + row * self.cell
             for a, b in ((y, y + self.cell), (y + self.cell, y)):
@@ -205,8 +206,7 @@ def hue(program: Sequence[int]) -> str:
 
 def _tape(scene: Scene, seen: Seen, number: int, program: int | None, y: float, drawn: bool) -> float:
     """The memory of a tensor as a tape of sectors: those that a site touches are shaded."""
-    site, memory = seen.sites[number], seen.memories[seen.memory_of[number]]
-    addresses, sectors, fewest = seen.touched(number, program)
+    site, (addresses, sectors, fewest) = seen.sites[number], seen.touched(number, program)
     said = f"{site.kind} of {site.tensor}, line {site.line}"
     at_best = f"{counted(sectors, 'sector')}, {fewest:,} at best"
     begin, room = ((0.66 * TEXT * len(text) + 8) for text in (said, at_best))
@@ -215,33 +215,33 @@ def _tape(scene: Scene, seen: Seen, number: int, program: int | None, y: float, 
     scene.write(begin, y + 6, code, 10, code=True)
     scene.write(WIDTH - 10, y + 6, at_best, TEXT, "end", bold=True)
     y += 18
-    first, end = memory.start // SECTOR, -(-memory.end // SECTOR)
-    wide = next((w for w in (80, 40, 20) if (end - first) * w <= 3 * (WIDTH - TAPE_LEFT)), 10)
-    in_a_row = (WIDTH - TAPE_LEFT) // wide
-    rows, touched = -(-(end - first) // in_a_row), np.unique(addresses // SECTOR) - first
-    top = 0 if rows <= TAPE_ROWS else int(touched[0]) // in_a_row
-    tape, lanes = np.full(rows * in_a_row, -1), np.full(rows * in_a_row * SECTOR // memory.itemsize, -1)
-    tape[touched], lanes[(addresses - first * SECTOR) // memory.itemsize] = 0, 0
-    shown = slice(top, top + TAPE_ROWS) if drawn else slice(0)
-    fill = "view" if program is None else hue(seen.program(program))
-    numbered = enumerate(zip(tape.reshape(rows, -1)[shown], lanes.reshape(rows, -1)[shown], strict=True), top)
-    for row, (shaded, read) in numbered:
-        for _, at, _ in _regions(shaded[None], TAPE_LEFT, y, wide):
-            _filled(scene, (*at[:3], y + TAPE), "storage")
-        for _, at, _ in _regions(read[None], TAPE_LEFT, y, wide * memory.itemsize / SECTOR):
-            _filled(scene, (at[0], y + 3, at[2], y + TAPE - 3), fill)
-        count = min(in_a_row, end - first - row * in_a_row)
-        _lines(scene, (TAPE_LEFT, y), (wide, TAPE), (1, count))
-        byte = f"{'byte ' * (row == top)}{row * in_a_row * SECTOR:,}"
+    if not drawn or not sectors:
+        return y
+    memories = [seen.memories[memory] for memory in site.memories]
+    first = min(memory.start for memory in memories) // SECTOR
+    count = -(-max(memory.end for memory in memories) // SECTOR) - first
+    wide = next((w for w in (80, 40, 20) if count * w <= 3 * (WIDTH - TAPE_LEFT)), 10)
+    size, columns = memories[0].itemsize, (WIDTH - TAPE_LEFT) // wide
+    rows, touched = -(-count // columns), np.unique(addresses // SECTOR) - first
+    top = 0 if rows <= TAPE_ROWS else int(touched[0]) // columns
+    lanes = np.full((rows, columns * SECTOR // size), -1)
+    lanes.reshape(-1, SECTOR // size)[touched] = 0
+    lanes.flat[(addresses - first * SECTOR) // size] = 1
+    mine = "view" if program is None else hue(seen.program(program))
+    for row in range(top, min(top + TAPE_ROWS, rows)):
+        for least, inset, fill in ((0, 0, "storage"), (1, 3, mine)):
+            keys = np.where(lanes[row] >= least, 0, -1)[None]
+            for _, (left, _, right, _), _ in _regions(keys, TAPE_LEFT, y, wide * size / SECTOR):
+                scene.area(_corners(left, y + inset, right, y + TAPE - inset), fill)
+        _lines(scene, (TAPE_LEFT, y), (wide, TAPE), (1, min(columns, count - row * columns)))
+        byte = f"{'byte ' * (row == top)}{row * columns * SECTOR:,}"
         scene.write(TAPE_LEFT - 5, y + TAPE / 2, byte, SMALL, "end", faint=True)
         y += TAPE + 3
-    if drawn and rows > TAPE_ROWS:
-        told = (
-            f"drawn are {in_a_row * TAPE_ROWS:,} of {end - first:,} sectors, from the first that is touched"
-        )
-        scene.write(TAPE_LEFT, y + 6, told, TEXT)
+    if rows > TAPE_ROWS:
+        part = f"drawn are {columns * TAPE_ROWS:,} of {count:,} sectors, from the first that is touched"
+        scene.write(TAPE_LEFT, y + 6, part, TEXT)
         y += LINE
-    return y + 8 * drawn
+    return y + 8
 
 
 def _regions(keys: Array, x: float, y: float, cell: float) -> Iterator[tuple[int, Corners, tuple[int, int]]]:
@@ -261,16 +261,14 @@ def _regions(keys: Array, x: float, y: float, cell: float) -> Iterator[tuple[int
         opened = now
 
 
-def _filled(scene: Scene, at: Corners, fill: str) -> None:
-    left, top, right, bottom = at
-    scene.area(((left, top), (right, top), (right, bottom), (left, bottom)), fill)
+def _corners(left: float, top: float, right: float, bottom: float) -> tuple[tuple[float, float], ...]:
+    return (left, top), (right, top), (right, bottom), (left, bottom)
 
 
 def _frame(scene: Scene, at: Corners, colour: str, wide: float = FRAME, dashed: bool = False) -> None:
     wide = min(wide, 0.28 * min(at[2] - at[0], at[3] - at[1]))
-    left, top, right, bottom = (end + wide / 2 * side for end, side in zip(at, (1, 1, -1, -1), strict=True))
-    corners = ((left, top), (right, top), (right, bottom), (left, bottom), (left, top))
-    scene.line(corners, wide, colour, dashed=dashed and wide > 2)  # else it is all gaps
+    corners = _corners(*(end + wide / 2 * side for end, side in zip(at, (1, 1, -1, -1), strict=True)))
+    scene.line((*corners, corners[0]), wide, colour, dashed=dashed and wide > 2)  # else it is all gaps
 
 
 def _lines(scene: Scene, at: Corners, cell: Corners, count: tuple[int, int], short: int = 0) -> None:

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from course_utils.measure.kernel import SECTOR, KernelTraffic, Outside
+from course_utils.measure.kernel import DID, STORED, KernelTraffic, Outside, touched
+from course_utils.measure.kernel_memory import Access
 
 Array = np.ndarray[Any, Any]
-LOADED, STORED, ATOMIC = 1, 2, 4
-_DID = {"load": LOADED, "store": STORED, "atomic": ATOMIC}
 
 
 class Elements(NamedTuple):
@@ -25,33 +24,23 @@ class Elements(NamedTuple):
 
 
 class Seen:
-    """A launch. Programs and sites (lines that load or store one tensor) are spoken of by their number."""
+    """A launch. Programs, tensors and sites (lines that load or store one) are spoken of by their number."""
 
     def __init__(self, traffic: KernelTraffic) -> None:
         self.traffic, self.memories, self.sites = traffic, traffic.launch.memories, traffic.sites
-        known = [a for a in traffic.launch.accesses if a.memory is not None]
-        keys = sorted(dict.fromkeys((a.place, a.memory) for a in known), key=lambda key: key[0].line)
-        self.memory_of = [memory for _, memory in keys]  # in the order of `sites`
-        self.calls: list[list[tuple[int, int, Array]]] = [[] for _ in keys]
+        self.raced = [traffic.tensors[one.names[0]].raced.numpy().ravel() for one in self.memories]
         rows: list[list[Any]] = [[np.zeros((4, 0), dtype=np.int64)] for _ in self.memories]
-        self.raced = [np.zeros(memory.span, dtype=bool) for memory in self.memories]
-        for access in known:
-            memory, site = self.memories[access.memory], keys.index((access.place, access.memory))
-            addresses, times = np.unique(access.addresses, return_counts=True)
-            where = (addresses - memory.start) // memory.itemsize
-            who = int(np.ravel_multi_index(access.program[: len(traffic.grid)], traffic.grid))
-            rows[access.memory].append(np.broadcast_arrays(where, who, _DID[access.place.kind], site))
-            self.calls[site].append((who, access.itemsize, addresses))
-            self.raced[access.memory][where[times > 1]] |= access.differ
+        for number, site in enumerate(self.sites):
+            for access in site.accesses:
+                for memory in site.memories:
+                    where = self.memories[memory].places(access.addresses, access.itemsize)
+                    row = np.broadcast_arrays(where, self.number(access.program), DID[site.kind], number)
+                    rows[memory].append(row)
         self.rows = [np.concatenate(row, axis=1) for row in rows]
-        for (where, who, did, _), raced in zip(self.rows, self.raced, strict=True):
 
-            def users(bits: int, where: Array = where, who: Array = who, did: Array = did) -> Array:
-                pairs = np.unique((where * traffic.programs + who)[did & bits > 0])
-                return np.bincount(pairs // traffic.programs, minlength=len(raced))  # noqa: B023
-
-            by_atomics = (users(ATOMIC) > 0) & (users(LOADED | STORED) > 0)
-            raced |= ((users(STORED) > 0) | by_atomics) & (users(LOADED | STORED | ATOMIC) > 1)
+    def number(self, program: tuple[int, ...]) -> int:
+        grid = self.traffic.grid
+        return int(np.ravel_multi_index(program[: len(grid)], grid))
 
     def program(self, number: int) -> tuple[int, ...]:
         return tuple(map(int, np.unravel_index(number, self.traffic.grid)))
@@ -66,30 +55,27 @@ class Seen:
         used, first = np.divmod(np.unique(where * self.traffic.programs + who)[::-1], self.traffic.programs)
         user[used] = first  # the last that is written is the first program
         users, loads = (np.bincount(one, minlength=len(bits)) for one in (used, where[did & ~STORED > 0]))
-        found = (bits, loads, users, user, self.raced[memory] & (bits > 0))
-        return Elements(*(one[self.memories[memory].offsets] for one in found))
+        *found, did = (one[self.memories[memory].offsets] for one in (loads, users, user, bits))
+        return Elements(did, *found, self.raced[memory] & (did > 0))
 
-    def rivals(self, memory: int, program: int | None) -> list[tuple[int, ...]]:
-        """The other programs that use an element for which this one races."""
-        where, who, _, _ = self.rows[memory]
-        shared = np.isin(where, where[who == program]) & self.raced[memory][where]
-        return [self.program(one) for one in np.unique(who[shared]).tolist() if one != program]
+    def rivals(self, tensor: str, program: int) -> list[tuple[int, ...]]:
+        """The other programs that this one races with for elements of a tensor."""
+        mine = self.program(program)
+        pairs = [one.programs for one in self.traffic.races if one.tensor == tensor and mine in one.programs]
+        return sorted({one for pair in pairs for one in pair} - {mine})
+
+    def calls(self, site: int, program: int | None) -> list[Access]:
+        return [a for a in self.sites[site].accesses if program in (None, self.number(a.program))]
 
     def touched(self, site: int, program: int | None) -> tuple[Array, int, int]:
         """What the calls of a site touched: addresses, how many sectors, and how many would have done."""
-        calls = [call for call in self.calls[site] if program in (None, call[0])]
-        sectors = sum(len(np.unique(addresses // SECTOR)) for _, _, addresses in calls)
-        fewest = sum(-(-len(addresses) * size // SECTOR) for _, size, addresses in calls)
-        every = np.concatenate([np.zeros(0, dtype=np.int64), *(addresses for *_, addresses in calls)])
-        return np.unique(every), sectors, fewest
+        calls = self.calls(site, program)
+        inside = [access.addresses for access in calls if access.memory is not None]
+        return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *inside])), *touched(calls)[1:]
 
     def outside(self, program: int | None, site: int | None) -> list[Outside]:
         """What was asked for outside every tensor."""
-        index = None if program is None else self.program(program)
-        told = [(one.kind, one.line, one.tensor) for one in self.sites]
-        return [
-            one
-            for one in self.traffic.outside
-            if index in (None, one.program)
-            and (site is None or (one.kind, one.line, one.tensor) == told[site])
-        ]
+        of_site = None if site is None else self.sites[site]
+        of_program = None if program is None else self.program(program)
+        kept = [one for one in self.traffic.outside if of_site in (None, one.site)]
+        return [one for one in kept if of_program in (None, one.program)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,27 +13,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils.measure.kernel_watch import Access, Array, Launch, Memory, Place, guard, watching
+from course_utils.measure.kernel_memory import Access, Array, Launch, Memory, Place, pieces
+from course_utils.measure.kernel_watch import guard, watching
 from course_utils.wrong_use import public
 
 SECTOR = 32  # bytes: the least that a GPU's memory hands out
 
 # What a program did to one element, as bits.
-_LOADED, _STORED, _ATOMIC = 1, 2, 4
-_DID = {"load": _LOADED, "store": _STORED, "atomic": _ATOMIC}
+LOADED, STORED, ATOMIC = 1, 2, 4
+DID = {"load": LOADED, "store": STORED, "atomic": ATOMIC}
 _SHOWN = 5  # of a list, in text
 
 
 @dataclass(frozen=True, eq=False)
 class TensorTraffic:
     """What one tensor was loaded and stored. `loads`, `stores`, `atomics`: how often each element was asked
-    for, in the tensor's own shape; several lanes of one load that ask for one element count as one.
-    `bytes_loaded`, `bytes_stored`: an atomic does both."""
+    for, in the tensor's own shape; several lanes of one load that ask for one element count as one. `raced`:
+    which are raced for. `bytes_loaded`, `bytes_stored`: an atomic does both. What lies in two tensors that
+    overlap counts for both."""
 
     name: str
     loads: Tensor
     stores: Tensor
     atomics: Tensor
+    raced: Tensor
     bytes_loaded: int
     bytes_stored: int
 
@@ -59,16 +61,20 @@ class TensorTraffic:
 
 @dataclass(frozen=True)
 class Site:
-    """A line that loads or stores one tensor, over all programs. `sectors`: of 32 bytes, that its calls
-    touched; `fewest`: that as many bytes can lie in."""
+    """A line that loads or stores one tensor, or one of several that overlap, over all programs. `sectors`:
+    of 32 bytes, that its calls touched; `fewest`: that as many bytes can lie in. `accesses`: its calls, also
+    what of them lies outside; `memories`: the numbers of its tensors in `launch`."""
 
     kind: str
+    file: str
     line: int
     code: str
     tensor: str
     bytes: int
     sectors: int
     fewest: int
+    memories: tuple[int, ...] = field(repr=False)
+    accesses: list[Access] = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         what = f"{self.kind} of {self.tensor} in line {self.line}"
@@ -80,24 +86,21 @@ class Outside:
     """An address that lies in no element of a tensor that was given. `element`: counted from the first of the
     tensor that it is nearest to. It was not carried out."""
 
-    kind: str
+    site: Site
     program: tuple[int, ...]
-    line: int
-    code: str
     tensor: str
     element: int
 
     def __str__(self) -> str:
-        program = _program(self.program)
-        return (
-            f"{program} {self.kind}s {self.tensor} at element {self.element}, line {self.line}: `{self.code}`"
-        )
+        what = f"{_program(self.program)} {self.site.kind}s {self.tensor} at element {self.element}"
+        return f"{what}, line {self.site.line}: `{self.site.code}`"
 
 
 @dataclass(frozen=True)
 class Race:
     """Two programs that use one element, at least one of which stores to it, so that the result depends on
-    who comes first. One program twice: two lanes of one store bring it different values."""
+    who comes first. One program twice: two lanes of one store bring it different values. Locks are not known:
+    what one protects is told."""
 
     tensor: str
     element: tuple[int, ...]
@@ -116,7 +119,7 @@ class Race:
 class KernelTraffic:
     """One launch of a kernel. `grid`: programs in each of its dimensions; `tensors`: by the name of the
     parameter; `sites`: line by line; `outside`: each address once for each program and line; `races`: one
-    element of each pair of programs that meet; `raced`: how many elements are in one."""
+    element of each pair of programs that meet."""
 
     name: str
     grid: tuple[int, ...]
@@ -124,7 +127,6 @@ class KernelTraffic:
     sites: list[Site]
     outside: list[Outside]
     races: list[Race]
-    raced: int
     launch: Launch = field(repr=False)
 
     @property
@@ -135,7 +137,7 @@ class KernelTraffic:
     @property
     def bytes(self) -> int:
         """Loaded and stored, of all tensors."""
-        return sum(t.bytes_loaded + t.bytes_stored for t in set(self.tensors.values()))
+        return sum(site.bytes * (1 + (site.kind == "atomic")) for site in self.sites)
 
     @property
     def sectors(self) -> int:
@@ -208,118 +210,143 @@ def kernels(shuffle: int | None = None) -> Iterator[list[KernelTraffic]]:
             found += map(_told, launches)
 
 
+def touched(accesses: Iterable[Access]) -> tuple[int, int, int]:
+    """How many bytes they asked for that lie in tensors, in how many sectors each for itself, and how many
+    sectors as many bytes can lie in."""
+    inside = [access for access in accesses if access.memory is not None]
+    sizes = [len(access.addresses) * access.itemsize for access in inside]
+    sectors = (1 + np.count_nonzero(np.diff(access.addresses // SECTOR)) for access in inside)
+    return sum(sizes), int(sum(sectors)), sum(-(-size // SECTOR) for size in sizes)
+
+
 def _told(launch: Launch) -> KernelTraffic:
-    known = [[a for a in launch.accesses if a.memory == i] for i in range(len(launch.memories))]
-    tensors: dict[str, TensorTraffic] = {}
-    races: list[Race] = []
-    raced = 0
-    for memory, accesses in zip(launch.memories, known, strict=True):
-        traffic = _traffic(memory, accesses)
-        tensors |= dict.fromkeys(memory.names, traffic)
-        found, elements = _races(memory, accesses, launch)
-        races += found
-        raced += elements
-    outside = [one for a in launch.accesses if a.memory is None for one in _outside(launch, a)]
-    grid = launch.grid[: _dimensions(launch)]
-    return KernelTraffic(launch.name, grid, tensors, _sites(launch), outside, races, raced, launch)
+    races: dict[Any, Race] = {}
+    tensors: dict[int, TensorTraffic] = {}
+    for numbers in launch.together:
+        accesses = [access for access in launch.accesses if access.memory == numbers[0]]
+        memories = [launch.memories[number] for number in numbers]
+        raced = _races(launch, memories, accesses, races)
+        tensors |= {n: _traffic(m, accesses, raced) for n, m in zip(numbers, memories, strict=True)}
+    sites = _sites(launch)
+    return KernelTraffic(
+        launch.name,
+        launch.grid[: _dimensions(launch)],
+        {name: tensors[n] for n, memory in enumerate(launch.memories) for name in memory.names},
+        sites,
+        [one for site in sites for one in _outside(launch, site)],
+        list(races.values()),
+        launch,
+    )
 
 
-def _traffic(memory: Memory, accesses: list[Access]) -> TensorTraffic:
-    counts = {kind: np.zeros(memory.span, dtype=np.int64) for kind in _DID}
+def _traffic(memory: Memory, accesses: list[Access], raced: Array) -> TensorTraffic:
+    """`raced`: addresses of what is raced for."""
+    counts = {kind: np.zeros(memory.span, dtype=np.int64) for kind in DID}
     moved = {"load": 0, "store": 0}
     for access in accesses:
-        addresses = np.unique(access.addresses)
-        first = (addresses - memory.start) // memory.itemsize
-        np.add.at(counts[access.place.kind], first, 1)
+        counts[access.place.kind][memory.places(access.addresses, access.itemsize)] += 1
         for kind in moved:
             if access.place.kind in (kind, "atomic"):
-                moved[kind] += len(addresses) * access.itemsize
-    by_element = [torch.from_numpy(counts[kind][memory.offsets]).reshape(memory.shape) for kind in _DID]
+                moved[kind] += int(memory.holds(access.addresses, access.itemsize).sum()) * access.itemsize
+    fought = np.zeros(memory.span, dtype=bool)
+    fought[memory.places(raced, 1)] = True
+    each = [*(counts[kind] for kind in DID), fought]
+    by_element = [torch.from_numpy(one[memory.offsets]).reshape(memory.shape) for one in each]
     return TensorTraffic(_name(memory), *by_element, moved["load"], moved["store"])
 
 
 def _sites(launch: Launch) -> list[Site]:
-    sums: dict[tuple[Place, int], list[int]] = {}
+    found: dict[tuple[Place, tuple[int, ...]], list[Access]] = {}
     for access in launch.accesses:
-        if access.memory is not None:
-            addresses = np.unique(access.addresses)
-            size = len(addresses) * access.itemsize
-            touched = len(np.unique(addresses // SECTOR))
-            row = sums.setdefault((access.place, access.memory), [0, 0, 0])
-            for i, value in enumerate((size, touched, -(-size // SECTOR))):
-                row[i] += value
+        near = _nearest(launch, int(access.addresses[0])) if access.memory is None else access.memory
+        numbers = next((one for one in launch.together if near in one), ())
+        found.setdefault((access.place, numbers), []).append(access)
     return [
-        Site(place.kind, place.line, _code(place), _name(launch.memories[memory]), *row)
-        for (place, memory), row in sorted(sums.items(), key=lambda item: item[0][0].line)
+        Site(p.kind, p.file, p.line, _code(p), _names(launch, numbers, each), *touched(each), numbers, each)
+        for (p, numbers), each in sorted(found.items(), key=lambda item: item[0][0].line)
     ]
 
 
-def _outside(launch: Launch, access: Access) -> Iterator[Outside]:
-    place, program = access.place, access.program[: _dimensions(launch)]
-    for address in np.unique(access.addresses).tolist():
-        away = functools.partial(_away, address=address)
-        nearest = min(launch.memories, key=away, default=None)
-        name = _name(nearest) if nearest else "no tensor"
-        element = (address - nearest.start) // nearest.itemsize if nearest else address
-        yield Outside(place.kind, program, place.line, _code(place), name, element)
+def _names(launch: Launch, numbers: tuple[int, ...], accesses: list[Access]) -> str:
+    """Of the tensors that overlap those that hold something that was asked for."""
+    every = [launch.memories[number] for number in numbers]
+    held = [m for m in every if any(m.holds(a.addresses, a.itemsize).any() for a in accesses)]
+    return ", ".join(map(_name, held or every)) or "no tensor"
 
 
-def _away(memory: Memory, address: int) -> int:
-    """How many bytes it is from the nearer end."""
-    return max(memory.start - address, address - memory.end + 1, 0)
+def _outside(launch: Launch, site: Site) -> Iterator[Outside]:
+    for access in site.accesses:
+        program = access.program[: _dimensions(launch)]
+        for address in access.addresses.tolist() if access.memory is None else ():
+            name, element = "no tensor", address
+            if launch.memories:
+                memory = launch.memories[_nearest(launch, address)]
+                name, element = _name(memory), (address - memory.start) // memory.itemsize
+            yield Outside(site, program, name, element)
 
 
-def _races(memory: Memory, accesses: list[Access], launch: Launch) -> tuple[list[Race], int]:
-    """Of each pair of programs the first element that they race for, and how many elements are raced for."""
+def _nearest(launch: Launch, address: int) -> int | None:
+    """The number of the memory that this lies nearest to."""
+
+    def away(number: int) -> int:
+        memory = launch.memories[number]
+        return max(memory.start - address, address - memory.end + 1, 0)
+
+    return min(range(len(launch.memories)), key=away, default=None)
+
+
+def _races(launch: Launch, memories: list[Memory], accesses: list[Access], races: dict[Any, Race]) -> Array:
+    """Notes of each pair of programs the first element that they race for, and gives the addresses of what
+    is raced for. The memories: one, or several that overlap."""
     if not any(a.place.kind != "load" for a in accesses):
-        return [], 0
-    races: dict[Any, Race] = {}
-    raced = set()
+        return np.zeros(0, dtype=np.int64)
 
     def race(at: int, one: Array, other: Array, did: tuple[str, str]) -> None:
-        raced.add(at)
         pair = tuple(tuple(map(int, program[: _dimensions(launch)])) for program in (one, other))
-        if pair not in races:
-            (first,) = np.flatnonzero(memory.offsets == at)[:1]
+        if (memories[0].names, pair) not in races:
+            memory = next(m for m in memories if m.holds(np.array([at]), 1).any())
+            (first,) = np.flatnonzero(memory.offsets == (at - memory.start) // memory.itemsize)[:1]
             element = tuple(map(int, np.unravel_index(first, memory.shape)))
             races[pair] = Race(_name(memory), element, pair, did)  # type: ignore[arg-type]
 
+    # What is raced for are elements; of a tensor that is given as views of two types, the smaller ones.
+    piece = min(one.itemsize for one in (*memories, *accesses))
+    twice = []
     for access in accesses:
-        if access.differ:
-            found, times = np.unique((access.addresses - memory.start) // memory.itemsize, return_counts=True)
-            for at in found[times > 1].tolist():
-                race(at, access.program, access.program, ("store", "store"))  # type: ignore[arg-type]
-    users = _users(memory, accesses)
+        for at in pieces(access.differ, access.itemsize, piece).tolist():
+            race(at, access.program, access.program, ("store", "store"))  # type: ignore[arg-type]
+            twice.append(at)
+    users = _users(accesses, piece)
     seen = set()
     for at, did in users.items():
-        raced.add(at)
         if (pattern := tuple(did.items())) not in seen:
             seen.add(pattern)
             for (one, first), (other, second) in itertools.combinations(pattern, 2):
                 if _conflict(first, second):
                     race(at, one, other, (_verb(first), _verb(second)))
-    return list(races.values()), len(raced)
+    return np.unique(np.array([*users, *twice], dtype=np.int64))
 
 
-def _users(memory: Memory, accesses: list[Access]) -> dict[int, dict[tuple[int, int, int], int]]:
-    """What each program did to an element, as bits, for the elements that are raced for."""
+def _users(accesses: list[Access], piece: int) -> dict[int, dict[tuple[int, int, int], int]]:
+    """What each program did to a piece of so many bytes, as bits, for the pieces that are raced for."""
     numbers: dict[tuple[int, int, int], int] = {}
     columns = []
+    least = min(int(access.addresses[0]) for access in accesses)
     for access in accesses:
-        where = (np.unique(access.addresses) - memory.start) // memory.itemsize
+        where = pieces(access.addresses, access.itemsize, piece) - least
         program = numbers.setdefault(access.program, len(numbers))
-        columns.append(np.stack([where, *np.broadcast_arrays(program, _DID[access.place.kind], where)[:2]]))
+        columns.append(np.stack([where, *np.broadcast_arrays(program, DID[access.place.kind], where)[:2]]))
     where, program, did = np.concatenate(columns, axis=1)
     keys, inverse = np.unique(where * len(numbers) + program, return_inverse=True)
     together = np.zeros(len(keys), dtype=np.int64)
     np.bitwise_or.at(together, inverse, did)
     places, start, count = np.unique(keys // len(numbers), return_index=True, return_counts=True)
     anything = np.bitwise_or.reduceat(together, start)
-    plain = np.bitwise_or.reduceat(together & (_LOADED | _STORED), start)
-    written = (anything & _STORED > 0) | ((anything & _ATOMIC > 0) & (plain > 0))
+    plain = np.bitwise_or.reduceat(together & (LOADED | STORED), start)
+    written = (anything & STORED > 0) | ((anything & ATOMIC > 0) & (plain > 0))
     programs = list(numbers)
     return {
-        int(places[i]): {
+        int(places[i]) + least: {
             programs[key % len(numbers)]: int(bits)
             for key, bits in zip(keys[start[i] :][: count[i]], together[start[i] :][: count[i]], strict=True)
         }
@@ -330,12 +357,12 @@ def _users(memory: Memory, accesses: list[Access]) -> dict[int, dict[tuple[int, 
 def _conflict(one: int, other: int) -> bool:
     """Whether two programs that did this to one element depend on who came first: at least one of them
     wrote, and not both by atomics alone."""
-    return bool((one | other) & (_STORED | _ATOMIC)) and not one == other == _ATOMIC
+    return bool((one | other) & (STORED | ATOMIC)) and not one == other == ATOMIC
 
 
 def _verb(did: int) -> str:
     """The strongest thing that was done."""
-    return "store" if did & _STORED else "atomically change" if did & _ATOMIC else "load"
+    return "store" if did & STORED else "atomically change" if did & ATOMIC else "load"
 
 
 def _dimensions(launch: Launch) -> int:

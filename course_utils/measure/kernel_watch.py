@@ -15,89 +15,18 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-Array = np.ndarray[Any, Any]
+from course_utils.measure.kernel_memory import Access, Array, Launch, Memory, Place
 
 _APART = 1 << 44  # bytes from one storage to the next, in the addresses that a kernel is given
 
 MISSING = "Triton is not installed. It is in the extra `kernels`: pip install 'pytorch-inside-out[kernels]'"
-
-
-@dataclass(frozen=True)
-class Place:
-    """One line of a kernel that loads or stores. `kind`: load, store or atomic."""
-
-    kind: str
-    file: str
-    line: int
-
-
-@dataclass(frozen=True)
-class Access:
-    """What one program asked for in one call: of each live lane the address, in bytes, and the memory that
-    it lies in, None for outside; `itemsize`: bytes of one lane; `block`: the shape of all lanes, masked ones
-    too. `differ`: lanes that store to one address bring other values."""
-
-    place: Place
-    program: tuple[int, int, int]
-    addresses: Array
-    itemsize: int
-    memory: int | None
-    block: tuple[int, ...]
-    differ: bool = False
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What one tensor, or several that are the same memory, were given as. `start`: the address that the
-    kernel is given; `real`: the one it has; `offsets`: for each element, in order, how many elements behind
-    the first one it lies."""
-
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-    itemsize: int
-    start: int
-    real: int
-    offsets: Array
-
-    @property
-    def contiguous(self) -> bool:
-        return len(self.offsets) == self.span
-
-    @property
-    def span(self) -> int:
-        """Elements from the first to the last, gaps included."""
-        return int(self.offsets.max()) + 1 if len(self.offsets) else 0
-
-    @property
-    def end(self) -> int:
-        return self.start + self.span * self.itemsize
-
-    def holds(self, addresses: Array, itemsize: int) -> Array:
-        """Which of these lie whole in an element."""
-        within = (addresses >= self.start) & (addresses + itemsize <= self.end)
-        if not self.contiguous:
-            element = np.zeros(self.span, dtype=bool)
-            element[self.offsets] = True
-            where = np.clip((addresses - self.start) // self.itemsize, 0, self.span - 1)
-            within &= element[where]
-        return within
-
-
-@dataclass
-class Launch:
-    """One launch of a kernel, as it was watched."""
-
-    name: str
-    grid: tuple[int, int, int] = (1, 1, 1)
-    memories: list[Memory] = field(default_factory=list)
-    accesses: list[Access] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -122,6 +51,8 @@ def guard() -> _Guard:
     Raises `RuntimeError` where Triton is missing or compiles.
     """
     interpreter = _interpreter()
+    from triton.runtime import autotuner
+
     now = _Guard(interpreter)
 
     def replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
@@ -132,6 +63,8 @@ def guard() -> _Guard:
     replace(interpreter, "_implicit_cvt", now.pointer)
     replace(executor, "__call__", now.launch)
     replace(executor, "_init_args_hst", now.arguments)
+    replace(executor, "_restore_args_dev", now.results)
+    replace(autotuner.Autotuner, "_bench", now.time)
     replace(builder, "set_grid_dim", now.grid)
     replace(builder, "set_grid_idx", now.program)
     replace(builder, "create_masked_load", now.load)
@@ -192,7 +125,6 @@ class _Guard:
 
     def launch(self, original: Any, executor: Any, *args: Any, **kwargs: Any) -> Any:
         self.now = Launch(executor.fn.__name__)
-        self.storages.clear()
         for watcher in self.watchers:
             watcher.launches.append(self.now)
         try:
@@ -202,14 +134,29 @@ class _Guard:
             if strays and not self.watchers:
                 told = f"{self.now.name} asked for {strays} addresses outside its tensors: not carried out"
                 warnings.warn(f"{told}. measure.kernel(...) says where.", stacklevel=3)
+            self.now, self.order = Launch(""), {}
+            self.storages.clear()
 
     def arguments(self, original: Any, executor: Any, args: Any, kwargs: Any) -> Any:
-        on_host = original(executor, args, kwargs)
-        named = dict(zip(executor.arg_names, on_host[0], strict=False)) | on_host[1]
-        for name, value in named.items():
-            for part_name, part in _parts(name, value):
-                self.remember(part_name, _unwrapped(part))
+        """Gives what is on the CPU as it is. (Triton leaves a storage that it copies, or would have copied,
+        in a reference cycle, where it lives on until garbage is collected.)"""
+        tensors = _tensors(executor, args, kwargs)
+        on_host = args, kwargs
+        if not all(tensor.is_cpu for _, tensor in tensors):
+            on_host = original(executor, args, kwargs)
+            tensors = _tensors(executor, *on_host)
+        for name, tensor in tensors:
+            self.remember(name, tensor)
         return on_host
+
+    def results(self, original: Any, executor: Any, args: Any, on_host: Any, *others: Any) -> None:
+        if on_host is not args:
+            original(executor, args, on_host, *others)
+
+    def time(self, original: Any, tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        """How long a configuration of `triton.autotune` takes, which tells nothing here: the first is taken,
+        unless whoever wrote the kernel times it in a way of their own."""
+        return original(tuner, *args, **kwargs) if tuner._do_bench else [0.0] * 3
 
     def remember(self, name: str, tensor: Tensor) -> None:
         offsets = np.zeros(tuple(tensor.shape), dtype=np.int64)
@@ -223,6 +170,9 @@ class _Guard:
             if (old.start, old.itemsize, old.shape) == (new.start, new.itemsize, new.shape):
                 memories[i] = dataclasses.replace(old, names=(*old.names, name))
                 return
+        met = [one for one in self.now.together if any(new.overlaps(memories[i]) for i in one)]
+        others = [one for one in self.now.together if one not in met]
+        self.now.together = sorted([*others, (*sorted(sum(met, ())), len(memories))])
         memories.append(new)
 
     def given(self, tensor: Any) -> int:
@@ -251,10 +201,12 @@ class _Guard:
     def program(self, original: Any, builder: Any, *index: int) -> None:
         original(builder, *self.order[index])
 
-    def load(self, original: Any, builder: Any, pointers: Any, mask: Any, other: Any, *others: Any) -> Any:
+    def load(
+        self, original: Any, builder: Any, pointers: Any, mask: Any, other: Any, *others: Any, **how: Any
+    ) -> Any:
         if other is None:
             other = self.undefined(pointers)
-        return original(builder, *self.seen("load", builder, pointers, mask), other, *others)
+        return original(builder, *self.seen("load", builder, pointers, mask), other, *others, **how)
 
     def undefined(self, pointers: Any) -> Any:
         """What a masked load without `other` gives: a GPU, anything; here NaN, or the largest number."""
@@ -292,29 +244,40 @@ class _Guard:
         asked = np.asarray(pointers.data)
         live = np.broadcast_to(np.asarray(mask.data, dtype=bool), asked.shape)
         itemsize = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
-        addresses = asked[live].astype(np.int64)
-        real = np.zeros(len(addresses), dtype=np.uint64)
+        lanes = asked[live].astype(np.int64)
+        real = np.zeros(len(lanes), dtype=np.uint64)
         place, program = self.place(kind), tuple(map(int, builder.grid_idx))
-        left = np.ones(len(addresses), dtype=bool)
-        for number, memory in enumerate(self.now.memories):
-            inside = left & memory.holds(addresses, itemsize)
+        left = np.ones(len(lanes), dtype=bool)
+
+        def note(memory: int | None, which: Array) -> None:
+            found = lanes[which]
+            addresses, differ = _once(found), found[:0]
+            if kind == "store" and len(addresses) < len(found):
+                differ = _differing(found, np.broadcast_to(value.data, asked.shape)[live][which])
+            access = Access(place, program, addresses, itemsize, memory, asked.shape, differ)
+            self.now.accesses.append(access)
+
+        for numbers in self.now.together:
+            inside = left & self.held(numbers, lanes, itemsize)
             if inside.any():
-                found = addresses[inside]
                 if self.watchers:
-                    differ = kind == "store" and _differ(addresses, live, value, inside)
-                    self.now.accesses.append(
-                        Access(place, program, found, itemsize, number, asked.shape, differ)
-                    )
-                real[inside] = (found - memory.start + memory.real).astype(np.uint64)
+                    note(numbers[0], inside)
+                memory = self.now.memories[numbers[0]]  # in one storage with the others
+                real[inside] = (lanes[inside] - memory.start + memory.real).astype(np.uint64)
                 left &= ~inside
             if not left.any():
                 break
         if left.any():
-            self.now.accesses.append(Access(place, program, addresses[left], itemsize, None, asked.shape))
+            note(None, left)
         carried_out, where = live.copy(), np.zeros(asked.shape, dtype=np.uint64)
         carried_out[live], where[live] = ~left, real
         handle = self.interpreter.TensorHandle
         return handle(where, pointers.dtype), handle(carried_out, self.int1)
+
+    def held(self, numbers: tuple[int, ...], addresses: Array, itemsize: int) -> Array:
+        """Which of these one of the memories holds."""
+        each = [self.now.memories[number].holds(addresses, itemsize) for number in numbers]
+        return functools.reduce(np.logical_or, each)
 
     def place(self, kind: str) -> Place:
         frame = sys._getframe(1)
@@ -323,15 +286,24 @@ class _Guard:
         return Place(kind, frame.f_code.co_filename, frame.f_lineno)
 
 
-def _differ(addresses: Array, live: Array, value: Any, inside: Array) -> bool:
-    """Whether two lanes of a store bring one address different values."""
-    found, first = np.unique(addresses[inside], return_inverse=True)
-    if len(found) == len(first):
-        return False
-    brought = np.broadcast_to(np.asarray(value.data), live.shape)[live][inside]
-    one = np.empty(len(found), dtype=brought.dtype)
-    one[first] = brought
-    return bool((one[first] != brought).any())
+def _once(addresses: Array) -> Array:
+    """In order, each once; most come so."""
+    return addresses if (addresses[1:] > addresses[:-1]).all() else np.unique(addresses)
+
+
+def _differing(addresses: Array, values: Array) -> Array:
+    """To which of them different values are brought, bit by bit: NaN is NaN."""
+    bits = values.view(f"u{values.itemsize}")
+    found, first = np.unique(addresses, return_inverse=True)
+    one = np.empty(len(found), dtype=bits.dtype)
+    one[first] = bits
+    return found[np.unique(first[one[first] != bits])]
+
+
+def _tensors(executor: Any, args: Any, kwargs: Any) -> list[tuple[str, Tensor]]:
+    """Those that a kernel is given, by the names of its parameters."""
+    named = dict(zip(executor.arg_names, args, strict=False)) | kwargs
+    return [(n, _unwrapped(part)) for name, value in named.items() for n, part in _parts(name, value)]
 
 
 def _unwrapped(value: Any) -> Any:

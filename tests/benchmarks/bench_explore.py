@@ -7,7 +7,7 @@ import torch
 
 from course_utils import explore
 from course_utils.measure.kernel import _told
-from course_utils.measure.kernel_watch import Access, Launch, Memory, Place
+from course_utils.measure.kernel_memory import Access, Launch, Memory, Place
 from course_utils.measure.training import record_run
 from tests.benchmarks.table import Row, seconds
 
@@ -60,7 +60,8 @@ def _kernel_rows() -> list[Row]:
         for p in range(64)
         for m in (0, 1)
     ]
-    explorer = explore.kernel(_told(Launch("transpose", (64, 1, 1), memories, accesses)))
+    launch = Launch("transpose", (64, 1, 1), memories, [(0,), (1,)], accesses)
+    explorer = explore.kernel(_told(launch))
     slider, chosen = explorer.slider, explorer.chosen
     times = {"a program": _milliseconds(lambda: setattr(slider, "value", 3 - slider.value))}
     explorer.leave()
