@@ -12,12 +12,13 @@ _looks: ContextVar[list[int] | None] = ContextVar("looks", default=None)
 
 class Mismatch(AssertionError):
     """Raised where something is not what was expected. `lines` is the message, the failing example first;
-    `symptom` a true sentence about what came, or no text."""
+    `symptom` a true sentence about what came, or no text; `why` is told in the place of the check's, where
+    that doesn't fit what came."""
 
-    def __init__(self, *lines: str, symptom: str = "") -> None:
+    def __init__(self, *lines: str, symptom: str = "", why: str = "") -> None:
         looked()
         self.lines = [*example(), *lines]
-        self.symptom = symptom
+        self.symptom, self.why = symptom, why
         super().__init__("\n".join(self.lines))
 
 

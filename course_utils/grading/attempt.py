@@ -84,7 +84,10 @@ def report(
     with Forks(on_output=lambda text: sys.stdout.write(text)) as own, one_report():
         todo = visits(exercise, devices)
         found.outcomes += outcomes(attempt, todo, forks or own, begins, plain_here=forks is None)
-    return explained(found, exercise)
+    explained(found, exercise)
+    own = [outcome.why for outcome in found.outcomes if outcome.check == found.told_by and outcome.why]
+    found.why = own[0] if found.why and own else found.why
+    return found
 
 
 def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[Visit]:

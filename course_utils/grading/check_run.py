@@ -66,9 +66,10 @@ class Place:
 @dataclass
 class Outcome:
     """What came of one check. `message` is what the reader is told, line by line, code in backticks;
-    `symptom`, a true sentence about the answer, where one is known. `device` is None for a check that does
-    not ask for one. `looks`: how often it looked at something. `disturbed`: the answer changed what decides
-    checks. `error` is the live exception, in the process where it was raised."""
+    `symptom`, a true sentence about the answer, where one is known; `why`, what is told in the place of the
+    check's. `device` is None for a check that does not ask for one. `looks`: how often it looked at something.
+    `disturbed`: the answer changed what decides checks. `error` is the live exception, in the process where
+    it was raised."""
 
     check: str
     title: str
@@ -76,6 +77,7 @@ class Outcome:
     message: list[str] = field(default_factory=list)
     device: str | None = None
     symptom: str = ""
+    why: str = ""
     seconds: float = 0.0
     looks: int = 0
     disturbed: bool = False
@@ -83,7 +85,7 @@ class Outcome:
 
     def as_plain(self) -> dict[str, Any]:
         """What of it travels from the process of an answer: data that JSON can hold."""
-        kept = ("check", "state", "message", "device", "symptom", "seconds", "looks", "disturbed")
+        kept = ("check", "state", "message", "device", "symptom", "why", "seconds", "looks", "disturbed")
         return {name: getattr(self, name) for name in kept}
 
     @classmethod
@@ -94,14 +96,17 @@ class Outcome:
         found.device = place.device
         try:
             whole = (data["check"], data["device"]) == (check.name, place.device)
-            seconds, looks, symptom = float(data["seconds"]), int(data["looks"]), data["symptom"]
+            seconds, looks = float(data["seconds"]), int(data["looks"])
+            symptom, why = data["symptom"], data["why"]
             lines = data["message"]
-            whole = whole and data["state"] in STATES and math.isfinite(seconds) and isinstance(symptom, str)
+            whole = whole and data["state"] in STATES and math.isfinite(seconds)
+            whole = whole and isinstance(symptom, str) and isinstance(why, str)
             whole = whole and isinstance(lines, list) and all(isinstance(line, str) for line in lines)
         except (TypeError, KeyError, ValueError, OverflowError):
             return found
         if whole:
-            found.state, found.message, found.symptom = data["state"], limited(lines), symptom[:MOST_LETTERS]
+            found.state, found.message = data["state"], limited(lines)
+            found.symptom, found.why = symptom[:MOST_LETTERS], why[:MOST_LETTERS]
             found.seconds, found.looks = max(0.0, seconds), looks
             found.disturbed = data.get("disturbed") is True
         if found.state == PASSED and looks <= 0:
@@ -143,7 +148,7 @@ def run(
                 outcome.message = describe_error(error, check, expect.example())
             elif isinstance(error, expect.Mismatch):
                 outcome.state, outcome.message = WRONG, [steady(line) for line in error.lines]
-                outcome.symptom = error.symptom
+                outcome.symptom, outcome.why = error.symptom, error.why
             else:
                 outcome.state, outcome.message = COULD_NOT_CHECK, [str(error)]
         except torch_private.Gone as error:  # nothing is known of the answer
@@ -164,7 +169,7 @@ def run(
         outcome.message.insert(at, f"raised in another thread: {told}")
     if room.disturbed:
         outcome.state, outcome.message = WRONG, [_put_back(sorted(set(room.disturbed)))]
-        outcome.symptom, outcome.disturbed = "", True
+        outcome.symptom, outcome.why, outcome.disturbed = "", "", True
     if outcome.state == PASSED and not looks:
         outcome.state, outcome.message = COULD_NOT_CHECK, ["the check looked at nothing"]
     outcome.looks, outcome.message = len(looks), limited(outcome.message)

@@ -28,8 +28,8 @@ def combined(found: list[Outcome], check: Check, place: Place) -> Outcome:
     joined = Outcome(check.name, check.title, state, message, place.device)
     joined.seconds = max(outcome.seconds for outcome in found)
     joined.looks = min(outcome.looks for outcome in found)
-    symptoms = {outcome.symptom for outcome in found if outcome.state == state}
-    joined.symptom = symptoms.pop() if len(symptoms) == 1 else ""
+    told = {(outcome.symptom, outcome.why) for outcome in found if outcome.state == state}
+    joined.symptom, joined.why = told.pop() if len(told) == 1 else ("", "")
     return joined
 
 

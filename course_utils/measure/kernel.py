@@ -149,13 +149,6 @@ class KernelTraffic:
         """In which as many bytes can lie."""
         return sum(site.fewest for site in self.sites)
 
-    def of(self, tensor: Tensor) -> TensorTraffic | None:
-        """That of the argument that begins where this tensor does; None where none does."""
-        for memory in self.launch.memories:
-            if memory.real == tensor.data_ptr():
-                return self.tensors[memory.names[0]]
-        return None
-
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.programs:,} program{'s' if self.programs != 1 else ''}"]
         lines += [f"  {one}" for one in dict.fromkeys(self.tensors.values())]

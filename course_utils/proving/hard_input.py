@@ -21,6 +21,8 @@ KINDS = {
     "seeds": r"\b(SEEDS|seed)\b",
 }
 
+_KITS = "course_utils.exercise.kits"
+
 
 def used(exercise: Exercise) -> set[str]:
     """The kinds that the checks of an exercise try, themselves or by what they name of kits."""
@@ -50,7 +52,7 @@ def _code(source: str) -> Iterator[str]:
     tree = ast.parse(source)
     kits: dict[str, ModuleType | object] = {}
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("course_utils.exercise.kits"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_KITS):
             for alias in node.names:
                 kits[alias.asname or alias.name] = _imported(node.module, alias.name)
     body = [node for node in tree.body if not _is_starter(node) and not isinstance(node, ast.Expr)]
@@ -61,7 +63,9 @@ def _code(source: str) -> Iterator[str]:
             yield from _with_helpers(kit)
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
             owner = kits.get(part.value.id)
-            kit = getattr(owner, part.attr, None) if isinstance(owner, ModuleType) else None
+            # A kit may hand on what is no kit, such as a library that may be missing.
+            ours = isinstance(owner, ModuleType) and owner.__name__.startswith(_KITS)
+            kit = getattr(owner, part.attr, None) if ours else None
             if callable(kit):
                 yield from _with_helpers(kit)
             elif isinstance(kit, dict):

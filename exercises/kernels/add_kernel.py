@@ -13,7 +13,13 @@ Write the kernel above `add_kernel`, in the same cell.
 from torch import Tensor
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits.kernels import inside, launched, once, small_blocks
+from course_utils.exercise.kits.kernels import (
+    a_program_for_each,
+    inside,
+    launched,
+    once,
+    small_blocks,
+)
 
 exercise = Exercise(
     minutes=15,
@@ -88,6 +94,4 @@ def blocks(t):
     """
     launches = launched(t, "add_kernel(x, y)")
     small_blocks(launches)
-    for launch in launches:
-        told = f"{launch.programs} program{'s' * (launch.programs > 1)} for 5,000 elements"
-        expect.true(launch.programs >= 5, told, "expected: one for each block")
+    a_program_for_each(launches, 5, "blocks of 1,024 elements")

@@ -17,7 +17,15 @@ from torch import Tensor
 
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import derivatives
-from course_utils.exercise.kits.kernels import draws, inside, keeps, launched, unwritten_is_nan
+from course_utils.exercise.kits.kernels import (
+    inside,
+    keeps,
+    launched,
+    most_in_a_program,
+    tl,
+    triton,
+    unwritten_is_nan,
+)
 
 exercise = Exercise(
     minutes=15,
@@ -67,9 +75,22 @@ _ARRIVES = {label: f"{setup}\n{_RISING}.view_as(x)" for label, setup in _CASES.i
 }
 
 
+@triton.jit
+def _draw(out, seed, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.rand(seed, i), mask=i < n)
+
+
+def _draws(seed, like):
+    """`tl.rand(seed, i)` for each element `i` of a tensor, in one row."""
+    out = torch.empty(like.numel(), device=like.device)
+    _draw[(triton.cdiv(len(out), 1024),)](out, seed, len(out), BLOCK=1024)
+    return out
+
+
 def _dropped(t, tensor):
     """What is to come of a tensor; and what comes of it with other masks, by what is wrong with them."""
-    n, like, drawn = tensor.numel(), {}, draws(t.seed, tensor)
+    n, like, drawn = tensor.numel(), {}, _draws(t.seed, tensor)
     scaled = tensor.detach().double() / (1 - t.p)
     mask = (drawn < t.p).view(tensor.shape)
     for size in (64, 128, 256, 512, 1024):
@@ -134,13 +155,13 @@ _SMALL = {
 
 @exercise.check(isolated=True, needs="triton", cases=_SMALL)
 def addresses(t):
-    """Blocks of at most 1,024 elements, and none goes beyond the end
+    """A program handles at most 1,024 elements, and none goes beyond the end
 
     Where a load is multiplied by a mask of 0 it has been loaded all the same. The last block needs a mask for
     its elements, beside the one that drops some.
     """
-    launches = launched(t, _CALL, "y")
-    launches += launched(t, "torch.autograd.grad(y, x, g)[0]")
-    inside(launches)
-    most = max(len(access.addresses) for one in launches for access in one.launch.accesses)
-    expect.at_most(most, 1024, "elements in one block")
+    for name, call in (("y", _CALL), ("found", "torch.autograd.grad(y, x, g)[0]")):
+        launches = launched(t, call, name)
+        inside(launches)
+        most = most_in_a_program(launches, getattr(t, name), "store")
+        expect.at_most(most, 1024, f"elements of `{name}` that one program stores")

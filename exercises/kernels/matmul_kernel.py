@@ -15,15 +15,16 @@ Write the kernel above `matmul_kernel`, in the same cell.
 import math
 import re
 
-import torch
 from torch import Tensor
 
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits.kernels import (
+    a_program_for_each,
+    as_often,
     inside,
     launched,
-    loaded_as_often,
-    stored_once,
+    once,
+    small_blocks,
     unwritten_is_nan,
 )
 
@@ -128,8 +129,7 @@ def traffic(t):
     for name, other in (("a", t.b.shape[1]), ("b", t.a.shape[0])):
         often = math.ceil(other / t.tile)
         tiles = "tile column" if name == "a" else "tile row"
-        expected = torch.full_like(getattr(t, name), often, dtype=torch.int64)
-        loaded_as_often(t, launches, name, expected, f"once for each {tiles} of the result")
+        as_often(t, launches, name, often, f"once for each {tiles} of the result")
 
 
 @exercise.check(isolated=True, needs="triton", cases=_COUNTED)
@@ -139,7 +139,7 @@ def stored(t):
     The sum stays with the program until all of K has been added, and goes to memory as a whole. A sum that
     lies in memory is loaded and stored again in each step.
     """
-    stored_once(t, launched(t, "matmul_kernel(a, b, tile)"))
+    once(t, launched(t, "matmul_kernel(a, b, tile)"), [], ["found"])
 
 
 @exercise.check(isolated=True, needs="triton", cases=_COUNTED)
@@ -149,10 +149,7 @@ def tiles(t):
     What a program has loaded lies in registers, and there are few. A strip as long as K fits there while K is
     small. Programs for one tile each are many, and they run at the same time.
     """
-    launches, (m, n) = launched(t, "matmul_kernel(a, b, tile)"), t.found.shape
-    for launch in launches:
-        most = max(len(access.addresses) for access in launch.launch.accesses)
-        expect.at_most(most, t.tile**2, "elements that one load or store asks for")
-    programs, least = sum(one.programs for one in launches), math.ceil(m / t.tile) * math.ceil(n / t.tile)
-    told = f"{programs} program{'s' * (programs > 1)} for {least} tiles of the result"
-    expect.true(programs >= least, told, "expected: one for each tile")
+    launches = launched(t, "matmul_kernel(a, b, tile)")
+    small_blocks(launches, t.tile**2)
+    count = math.ceil(len(t.a) / t.tile) * math.ceil(t.b.shape[1] / t.tile)
+    a_program_for_each(launches, count, "tiles of the result")

@@ -8,11 +8,13 @@ program that loads this one alone gets `(7,)`, and one that loads nothing gets `
 number, write a number. The first line is answered. Replace every `...` before you run any of it.
 """
 
+import linecache
+
 import torch
 
 from course_utils import measure
 from course_utils.exercise import Exercise, predict
-from course_utils.exercise.kits.kernels import interpreted
+from course_utils.exercise.kits.kernels import tl, triton
 
 exercise = Exercise(
     minutes=5,
@@ -96,7 +98,11 @@ _WHYS = {
 
 
 def _launch(name, grid, *args, **blocks):
-    return measure.kernel(interpreted(_CODE, "predict_programs")[name], grid, *args, **blocks)
+    file = "<predict_programs>"
+    linecache.cache[file] = (len(_CODE), None, _CODE.splitlines(keepends=True), file)
+    names = {"triton": triton, "tl": tl, "__name__": "predict_programs"}
+    exec(compile(_CODE, file, "exec"), names)
+    return measure.kernel(names[name], grid, *args, **blocks)
 
 
 def _double(programs, size=10, block=4):

@@ -18,7 +18,7 @@ from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits.kernels import (
     inside,
     launched,
-    most_loaded,
+    most_in_a_program,
     no_race,
     once,
     tl,
@@ -120,4 +120,4 @@ def traffic(t):
     """
     launches = launched(t, _CALL)
     once(t, launches, ["values"], [])
-    expect.at_most(most_loaded(launches, t.values), 1024, "values in one program")
+    expect.at_most(most_in_a_program(launches, t.values, "load"), 1024, "values in one program")

@@ -184,7 +184,7 @@ def programs(t):
     stored in between. The interpreter runs one after the other, and the numbers are right there.
     """
     forward, backward = _launches(t, shuffle=1)
-    rows = kernels.most_loaded(forward + backward, t.x) / t.x.size(1)
+    rows = kernels.most_in_a_program(forward + backward, t.x, "load") / t.x.size(1)
     expect.at_most(rows, 16, "rows in one program")
     kernels.no_race(forward + backward)
 
