@@ -10,7 +10,11 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils import measure
+from course_utils.exercise import expect
+from course_utils.exercise.kits import kernels
 from course_utils.exercise.kits.kernels import tl, triton
+from course_utils.grading import attempt
+from course_utils.lessons import catalog
 
 N, WIDTH = 100, 32
 
@@ -342,6 +346,40 @@ def test_compare_and_swap():
     found = measure.kernel(swap_in, (3,), x, out)
     assert x.tolist() == [7, 7] and found.tensors["x"].atomics.tolist() == [1, 1]
     assert [str(one).partition(",")[0] for one in found.outside] == ["program 2 atomics x at element 2"]
+
+
+def test_loads_and_stores_are_counted_by_address_and_no_address_comes_twice():
+    """A launch is given slices; what a first step returns is gone before the last one begins."""
+
+    def added(x, y):
+        total = torch.empty_like(x)
+        for start in range(0, N, WIDTH):
+            pieces = x[start:], y[start:], total[start:]
+            add[(1,)](*pieces, min(WIDTH, N - start), B=WIDTH)
+        return total
+
+    def in_steps(x, y):
+        first = added(x, y)
+        second = added(first, y)
+        del first
+        gc.collect()
+        return added(second, torch.zeros_like(second))
+
+    for answer in (added, in_steps):
+        t = expect.given("x, y = torch.ones(2, 100)", answer=answer)
+        launches = kernels.launched(t, "answer(x, y)")
+        kernels.once(t, launches, ["x"], ["found"])
+    with pytest.raises(expect.Mismatch, match=r"`y\[0\]` was loaded 2 times, expected 1"):
+        kernels.once(t, launches, ["y"], [])
+    assert kernels.most_in_a_program(launches, t.found, "store") == WIDTH
+
+
+def test_an_answer_by_torchs_operators_is_told_what_the_task_is_about():
+    def add_kernel(x, y):
+        return x + y
+
+    report = attempt.grade(catalog.load().exercise("add_kernel"), add_kernel, devices=["cpu"])
+    assert report.told_by == "addresses" and report.why.startswith("Torch's operators give the right values")
 
 
 def test_what_is_guarded_goes_on_with_a_warning():

@@ -67,9 +67,9 @@ class Place:
 class Outcome:
     """What came of one check. `message` is what the reader is told, line by line, code in backticks;
     `symptom`, a true sentence about the answer, where one is known; `why`, what is told in the place of the
-    check's. `device` is None for a check that does not ask for one. `looks`: how often it looked at something.
-    `disturbed`: the answer changed what decides checks. `error` is the live exception, in the process where
-    it was raised."""
+    check's. `device` is None for a check that does not ask for one. `looks`: how often it looked at
+    something. `disturbed`: the answer changed what decides checks. `error` is the live exception, in the
+    process where it was raised."""
 
     check: str
     title: str

@@ -8,6 +8,7 @@ import ast
 import contextlib
 import re
 import types
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -323,7 +324,8 @@ def _short(node: ast.AST) -> str:
 def _code(source: str) -> Any:
     """What a module does, without numbers of lines; None where it does not compile."""
     try:
-        return _instructions(compile(source, "<mutant>", "exec", dont_inherit=True))
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+            return _instructions(compile(source, "<mutant>", "exec", dont_inherit=True))
     except (SyntaxError, ValueError):
         return None
 

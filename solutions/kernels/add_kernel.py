@@ -24,7 +24,7 @@ def add_kernel(x, y):
 
 # Other right answers
 
-from course_utils.exercise import Edit, Wrong
+from course_utils.exercise import Edit
 
 
 @triton.jit
@@ -54,25 +54,18 @@ def _flat(x, y):
     return out.view(x.shape)
 
 
-also_right = [_small_blocks, _flat]
-
-
-# Mistakes
-
-
-def _of_torch(x, y):
+def _piece_by_piece(x, y):
+    """A launch for each piece of 800 elements"""
     out = torch.empty_like(x)
-    n = out.numel()
-    _add[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
-    return x + y
-
-
-def _one_block(x, y):
-    out = torch.empty_like(x)
-    n = out.numel()
-    _add[(1,)](x, y, out, n, BLOCK=triton.next_power_of_2(n))
+    for one, other, total in zip(*(tensor.view(-1).split(800) for tensor in (x, y, out)), strict=True):
+        _add[(1,)](one, other, total, len(one), BLOCK=1024)
     return out
 
+
+also_right = [_small_blocks, _flat, _piece_by_piece]
+
+_LAUNCH = "_add[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)"
+_ONE = "_add[(1,)](x, y, out, n, BLOCK=triton.next_power_of_2(n))"
 
 mistakes = [
     Edit("no mask", "inside = offsets < n", "inside = offsets >= 0", told_by="addresses"),
@@ -80,8 +73,8 @@ mistakes = [
     Edit("a grid rounded down", "triton.cdiv(n, 1024),", "max(1, n // 1024),", told_by="values"),
     Edit("off by one", "offsets < n", "offsets < n - 1", told_by="values"),
     Edit("twice", "(triton.cdiv(n, 1024),)", "(triton.cdiv(n, 1024), 2)", told_by="traffic"),
-    Wrong(_of_torch, told_by="addresses"),
-    Wrong(_one_block, told_by="blocks"),
+    Edit("of torch", "return out", "return x + y", told_by="addresses"),
+    Edit("one block", _LAUNCH, _ONE, told_by="blocks"),
 ]
 equivalent = {
     "line 17: `_add[triton.cdiv(n, 1024),](x, y, out, n, BLOCK=1024)` -> "

@@ -122,36 +122,22 @@ also_right = [_with_logarithms, _head_by_head]
 
 
 @triton.jit
-def _at_once(q, k, v, out, kept, T, d, scale, KEPT: tl.constexpr, S: tl.constexpr, WIDTH: tl.constexpr):
-    first, head, width = tl.program_id(0) * 16, tl.program_id(1) * T, tl.arange(0, WIDTH)[None, :]
-    rows, numbers = first + tl.arange(0, 16)[:, None], tl.arange(0, S)
-    inside, seen = (rows < T) & (width < d), (numbers[:, None] < first + 16) & (numbers[:, None] < T)
-    queries = tl.load(q + (head + rows) * d + width, mask=inside, other=0)
-    keys = tl.load(k + (head + numbers[:, None]) * d + width, mask=seen & (width < d), other=0)
-    scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * scale
-    scores = tl.where(numbers[None, :] <= rows, scores, -float("inf"))
-    weights = tl.exp(scores - tl.max(scores, 1, keep_dims=True))
-    weights /= tl.sum(weights, 1, keep_dims=True)
-    if KEPT:
-        mask = (rows < T) & (numbers[None, :] < T)
-        tl.store(kept + (head + rows) * T + numbers[None, :], weights, mask=mask)
-    values = tl.load(v + (head + numbers[:, None]) * d + width, mask=seen & (width < d), other=0)
-    product = tl.dot(weights, values, input_precision="ieee")
-    tl.store(out + (head + rows) * d + width, product, mask=inside)
+def _fill(scores, n):
+    where = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+    tl.store(scores + where, 0.0, mask=where < n)
 
 
-def _all_keys(q, k, v, kept=False):
-    heads, T, d = q.shape
-    out, weights = torch.empty_like(q), q.new_empty(heads, T, T)
-    S, width = max(16, triton.next_power_of_2(T)), max(16, triton.next_power_of_2(d))
-    grid = triton.cdiv(T, 16), heads
-    _at_once[grid](q, k, v, out, weights, T, d, d**-0.5, KEPT=kept, S=S, WIDTH=width)
-    return out
+def _room_for_scores(q, k, v):
+    scores = q.new_empty(len(q), q.shape[1], q.shape[1])
+    _fill[(triton.cdiv(scores.numel(), 1024),)](scores, scores.numel())
+    return attention_kernel(q, k, v)
 
 
-def _weights_kept(q, k, v):
-    return _all_keys(q, k, v, kept=True)
-
+_KEYS = "BLOCK, BLOCK):\n        numbers = start + tl.arange(0, BLOCK)\n"
+_ALL_KEYS = """BLOCK, 64):
+        numbers = start + tl.arange(0, 64)
+        numbers = tl.where(numbers < first + BLOCK, numbers, T)
+"""
 
 mistakes = [
     Edit("the sum is not rescaled", "total * old", "total", told_by="values"),
@@ -170,8 +156,8 @@ mistakes = [
         told_by="addresses",
     ),
     Edit("all blocks", "range(0, first + BLOCK, BLOCK)", "range(0, T, BLOCK)", told_by="traffic"),
-    Wrong(_weights_kept, told_by="stored"),
-    Wrong(_all_keys, told_by="blocks"),
+    Wrong(_room_for_scores, told_by="stored"),
+    Edit("64 keys at a time", _KEYS, _ALL_KEYS, told_by="blocks"),
 ]
 _OTHER_0 = "behind d the other tile holds 0, and what lies behind T is hidden or not stored"
 _TF32 = "the default rounds to TF32 on a GPU, and not in the interpreter"

@@ -34,6 +34,8 @@ def matmul_kernel(a, b, tile):
 
 # Other right answers
 
+from textwrap import indent
+
 from course_utils.exercise import Edit, Wrong
 
 
@@ -57,10 +59,10 @@ def _in_groups(a, b, c, M, N, K, TILE: tl.constexpr, HALF: tl.constexpr):
     tl.store(c + i[:, None] * N + j[None, :], c_tile, (i[:, None] < M) & (j[None, :] < N))
 
 
-def _grouped(a, b, tile):
+def _grouped(a, b, tile, step=None):
     c = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
     programs = triton.cdiv(a.shape[0], tile) * triton.cdiv(b.shape[1], tile)
-    _in_groups[(programs,)](a, b, c, *c.shape, a.shape[1], TILE=tile, HALF=max(16, tile // 2))
+    _in_groups[(programs,)](a, b, c, *c.shape, a.shape[1], TILE=tile, HALF=step or max(16, tile // 2))
     return c
 
 
@@ -90,64 +92,21 @@ also_right = [_grouped, _outer]
 # Mistakes
 
 
-@triton.jit
-def _row(a, b, out, N, K, TILE: tl.constexpr):
-    row, columns = tl.program_id(0), tl.program_id(1) * TILE + tl.arange(0, TILE)
-    total = tl.zeros((TILE,), tl.float32)
-    for start in range(0, K, TILE):
-        k = start + tl.arange(0, TILE)
-        left = tl.load(a + row * K + k, mask=k < K, other=0).to(tl.float32)
-        inside = (k < K)[:, None] & (columns < N)[None, :]
-        right = tl.load(b + k[:, None] * N + columns[None, :], mask=inside, other=0)
-        total += tl.sum(left[:, None] * right, 0)
-    tl.store(out + row * N + columns, total, mask=columns < N)
-
-
-def _program_a_row(a, b, tile):
-    out = a.new_empty(len(a), b.shape[1])
-    _row[len(a), triton.cdiv(b.shape[1], tile)](a, b, out, b.shape[1], a.shape[1], TILE=tile)
-    return out
-
-
-@triton.jit
-def _piece(a, b, out, M, N, K, TILE: tl.constexpr):
-    rows = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
-    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
-    across = tl.program_id(2) * TILE + tl.arange(0, TILE)[None, :]
-    down = tl.program_id(2) * TILE + tl.arange(0, TILE)[:, None]
-    left = tl.load(a + rows * K + across, mask=(rows < M) & (across < K), other=0)
-    right = tl.load(b + down * N + columns, mask=(down < K) & (columns < N), other=0)
-    product = tl.dot(left, right, input_precision="ieee")
-    tl.atomic_add(out + rows * N + columns, product, mask=(rows < M) & (columns < N))
-
-
-def _sum_in_memory(a, b, tile):
-    (M, K), N = a.shape, b.shape[1]
-    out = torch.zeros(M, N, device=a.device)
-    _piece[tuple(triton.cdiv(n, tile) for n in (M, N, K))](a, b, out, M, N, K, TILE=tile)
-    return out if a.dtype == out.dtype else out.to(a.dtype)
-
-
 def _strips(a, b, tile):
-    out = a.new_empty(len(a), b.shape[1])
-    programs = triton.cdiv(len(a), tile) * triton.cdiv(b.shape[1], tile)
-    strip = triton.next_power_of_2(len(b))
-    _in_groups[(programs,)](a, b, out, *out.shape, len(b), TILE=tile, HALF=strip)
-    return out
+    return _grouped(a, b, tile, triton.next_power_of_2(len(b)))
 
 
 _RIGHT = "tl.load(b + down * N + columns, mask=(down < K) & (columns < N), other=0)"
+_STORE = "    inside = (rows < M) & (columns < N)\n    tl.store("
 
 mistakes = [
     Edit("a grid rounded down", "triton.cdiv(M, tile)", "max(1, M // tile)", told_by="values"),
     Edit("another stride", "down * N", "down * K", told_by="values"),
-    Edit(
-        "sums in 16 bits", 'input_precision="ieee")', "out_dtype=left.dtype)", told_by="half"
-    ),
+    Edit("sums in 16 bits", 'input_precision="ieee")', "out_dtype=left.dtype)", told_by="half"),
     Edit("right by luck", " & (across < K)", "", told_by="addresses"),
-    Wrong(_program_a_row, told_by="traffic"),
+    Edit("tiles of 16", "N = a.shape, b.shape[1]", "N, tile = a.shape, b.shape[1], 16", told_by="traffic"),
     Edit("a tile twice", _RIGHT, f"{_RIGHT} + 0 * {_RIGHT}", told_by="traffic"),
-    Wrong(_sum_in_memory, told_by="stored"),
+    Edit("stored in each step", _STORE, indent(_STORE, "    "), told_by="stored"),
     Wrong(_strips, told_by="tiles"),
 ]
 _OTHER_0 = "the other tile holds 0 there"

@@ -83,23 +83,6 @@ also_right = [_rows, _one_hot]
 
 
 @triton.jit
-def _block_added(values, counts, n, bins, BLOCK: tl.constexpr, BINS: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    which = tl.load(values + offsets, mask=offsets < n, other=0).to(tl.int32)
-    counted, every = tl.histogram(which, BINS, mask=offsets < n), tl.arange(0, BINS)
-    so_far = tl.load(counts + every, mask=every < bins)
-    tl.store(counts + every, so_far + counted, mask=every < bins)
-
-
-def _right_in_a_block(values, bins):
-    n, counts = len(values), values.new_zeros(bins)
-    _block_added[(triton.cdiv(n, 256),)](
-        values, counts, n, bins, BLOCK=256, BINS=triton.next_power_of_2(bins)
-    )
-    return counts
-
-
-@triton.jit
 def _count_bin(values, counts, n, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.int64)
     for start in range(0, n, BLOCK):
@@ -114,24 +97,18 @@ def _a_program_for_each_bin(values, bins):
     return counts
 
 
-def _one_program(values, bins):
-    n, counts = len(values), values.new_zeros(bins)
-    _block_added[(1,)](
-        *(values, counts, n, bins), BLOCK=triton.next_power_of_2(n), BINS=triton.next_power_of_2(bins)
-    )
-    return counts
-
-
-def _of_torch(values, bins):
-    repeated = torch.zeros(bins, dtype=torch.int64, device=values.device)
-    return repeated.scatter_add(0, values, torch.ones_like(values))
-
+_ATOMIC = "tl.atomic_add(counts + which, 1, mask=inside)"
+_BY_BLOCK = """counted, every = tl.histogram(which.to(tl.int32), 512, mask=inside), tl.arange(0, 512)
+        so_far = tl.load(counts + every, mask=counted > 0)
+        tl.store(counts + every, so_far + counted, mask=counted > 0)"""
+_LAUNCH = "count[(triton.cdiv(n, 256),)](values, counts, n, BLOCK=256)"
+_ONE = "count[(1,)](values, counts, n, BLOCK=triton.next_power_of_2(n))"
 
 mistakes = [
-    Wrong(_right_in_a_block, told_by="any_order"),
+    Edit("right in a block", _ATOMIC, _BY_BLOCK, told_by="any_order"),
     Wrong(_a_program_for_each_bin, told_by="traffic"),
-    Wrong(_one_program, told_by="traffic"),
-    Wrong(_of_torch, told_by="any_order"),
+    Edit("one program", _LAUNCH, _ONE, told_by="traffic"),
+    Edit("of torch", "return counts", "return values.bincount(minlength=bins)", told_by="any_order"),
     Edit("no mask", "1, mask=inside", "1", told_by="counts"),
     Edit("no mask on a load", "inside, other=0)\n        tl", "None)\n        tl", told_by="addresses"),
     Edit("memory that is not zeros", "new_zeros", "new_empty", told_by="counts"),

@@ -48,7 +48,7 @@ def softmax_kernel(x):
 
 # Other right answers
 
-from course_utils.exercise import Edit, Wrong
+from course_utils.exercise import Edit
 
 
 @triton.jit
@@ -113,78 +113,40 @@ def _two_launches(x):
     return out
 
 
-also_right = [_lanes, _two_launches]
-
-
-# Mistakes
-
-
-def _by(kernel, x):
+def _row_by_row(x):
     out = torch.empty_like(x)
-    kernel[(len(x),)](x, out, x.shape[1], BLOCK=1024)
+    for row, result in zip(x, out, strict=True):
+        kernel, block = (_short, triton.next_power_of_2(len(row))) if len(row) <= 1024 else (_long, 512)
+        kernel[(1,)](row, result, len(row), BLOCK=block)
     return out
 
 
-@triton.jit
-def _zeros_behind(x, out, n, BLOCK: tl.constexpr):
-    start, columns = tl.program_id(0) * n, tl.arange(0, BLOCK)
-    block = tl.load(x + start + columns, mask=columns < n, other=0)
-    e = tl.where(columns < n, tl.exp(block - tl.max(block)), 0)
-    tl.store(out + start + columns, e / tl.sum(e), mask=columns < n)
+also_right = [_lanes, _two_launches, _row_by_row]
 
 
-def _zeros_in_the_maximum(x):
-    return _by(_zeros_behind, x) if x.shape[1] <= 1024 else softmax_kernel(x)
-
-
-@triton.jit
-def _unmasked(x, out, n, BLOCK: tl.constexpr):
-    start, columns = tl.program_id(0) * n, tl.arange(0, BLOCK)
-    block = tl.load(x + start + columns)
-    block = tl.where(columns < n, block, -float("inf"))
-    e = tl.exp(block - tl.max(block))
-    tl.store(out + start + columns, e / tl.sum(e), mask=columns < n)
-
-
-def _right_by_luck(x):
-    return _by(_unmasked, x) if x.shape[1] <= 1024 else softmax_kernel(x)
-
-
-def _always_in_two_passes(x):
-    return _by(_long, x)
-
-
-@triton.jit
-def _in_three_passes(x, out, n, BLOCK: tl.constexpr):
-    x += tl.program_id(0) * n
-    out += tl.program_id(0) * n
-    largest, total = -3.4028234e38, 0.0
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        block = tl.load(x + columns, mask=columns < n, other=-float("inf"))
-        largest = tl.maximum(largest, tl.max(block))
+_ONLINE = """new = tl.maximum(largest, tl.max(block))
+        total = total * tl.exp(largest - new) + tl.sum(tl.exp(block - new))
+        largest = new
+"""
+_TWO_WALKS = """largest = tl.maximum(largest, tl.max(block))
     for start in range(0, n, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         block = tl.load(x + columns, mask=columns < n, other=-float("inf"))
         total += tl.sum(tl.exp(block - largest))
-    for start in range(0, n, BLOCK):
-        columns = start + tl.arange(0, BLOCK)
-        block = tl.load(x + columns, mask=columns < n)
-        tl.store(out + columns, tl.exp(block - largest) / total, mask=columns < n)
-
-
-def _three_passes(x):
-    return _by(_in_three_passes, x) if x.shape[1] > 1024 else softmax_kernel(x)
-
+"""
+_MASKED = 'tl.load(x + start + columns, mask=columns < n, other=-float("inf"))'
+_UNMASKED = 'tl.where(columns < n, tl.load(x + start + columns), -float("inf"))'
+_SHORT = 'other=-float("inf"))\n    e = tl.exp(block - tl.max(block))'
+_ZEROS = "other=0)\n    e = tl.where(columns < n, tl.exp(block - tl.max(block)), 0)"
 
 mistakes = [
     Edit("no rescaling", "total * tl.exp(largest - new)", "total", told_by="values"),
     Edit("no maximum", "block - tl.max(block)", "block", told_by="hard_numbers"),
     Edit("begins with -inf", "-3.4028234e38, 0.0", '-float("inf"), 0.0', told_by="hard_numbers"),
-    Wrong(_zeros_in_the_maximum, told_by="hard_numbers"),
-    Wrong(_right_by_luck, told_by="addresses"),
-    Wrong(_always_in_two_passes, told_by="traffic"),
-    Wrong(_three_passes, told_by="long_rows"),
+    Edit("zeros in the maximum", _SHORT, _ZEROS, told_by="hard_numbers"),
+    Edit("right by luck", _MASKED, _UNMASKED, told_by="addresses"),
+    Edit("always in two walks", "n <= 1024", "n <= 0", told_by="traffic"),
+    Edit("three walks", _ONLINE, _TWO_WALKS, told_by="long_rows"),
     Edit("one huge block", "n <= 1024", "n <= 2**20", told_by="blocks"),
 ]
 equivalent = {

@@ -56,13 +56,17 @@ def _long_tiles(x, x0, x1, out, out0, out1, m, n, tiles, A: tl.constexpr, B: tl.
     tl.store(out + i[:, None] * out1 + j[None, :] * out0, values, inside)
 
 
-def _by_strides(x):
+def _in_tiles(x, height, width):
     m, n = x.shape
     out = x.new_empty(n, m)
-    tiles = triton.cdiv(n, 64)
-    grid = (triton.cdiv(m, 8) * tiles,)
-    _long_tiles[grid](x, *x.stride(), out, *out.stride(), m, n, tiles, A=8, B=64)
+    tiles = triton.cdiv(n, width)
+    grid = (triton.cdiv(m, height) * tiles,)
+    _long_tiles[grid](x, *x.stride(), out, *out.stride(), m, n, tiles, A=height, B=width)
     return out
+
+
+def _by_strides(x):
+    return _in_tiles(x, 8, 64)
 
 
 also_right = [_by_trans, _by_strides]
@@ -71,81 +75,24 @@ also_right = [_by_trans, _by_strides]
 # Mistakes
 
 
-@triton.jit
-def _lines(x, out, height, width, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    line = tl.load(x + row * width + columns, mask=columns < width)
-    tl.store(out + columns * height + row, line, mask=columns < width)
-
-
 def _by_rows(x):
-    height, width = x.shape
-    out = x.new_empty(width, height)
-    _lines[(height, triton.cdiv(width, 128))](x, out, height, width, BLOCK=128)
-    return out
-
-
-@triton.jit
-def _upright(x, out, height, width, BLOCK: tl.constexpr):
-    column = tl.program_id(0)
-    rows = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    line = tl.load(x + rows * width + column, mask=rows < height)
-    tl.store(out + column * height + rows, line, mask=rows < height)
+    return _in_tiles(x, 1, 128)
 
 
 def _by_columns(x):
-    height, width = x.shape
-    out = x.new_empty(width, height)
-    _upright[(width, triton.cdiv(height, 128))](x, out, height, width, BLOCK=128)
-    return out
+    return _in_tiles(x, 128, 1)
 
 
-@triton.jit
-def _copy(x, out, n):
-    i = tl.program_id(0) * 1024 + tl.arange(0, 1024)
-    tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
-
-
-def _a_view(x):
-    out = torch.empty_like(x)
-    _copy[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel())
-    return out.t()
-
-
-@triton.jit
-def _flat_mask(x, out, height, width, TILE: tl.constexpr):
-    rows = tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
-    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)[None, :]
-    where = rows * width + columns
-    tile = tl.load(x + where, mask=where < height * width)
-    tl.store(out + columns * height + rows, tile, mask=(rows < height) & (columns < width))
-
-
-def _loads_of_the_next_row(x):
-    height, width = x.shape
-    out = x.new_empty(width, height)
-    grid = (triton.cdiv(height, 32), triton.cdiv(width, 32))
-    _flat_mask[grid](x, out, height, width, TILE=32)
-    return out
-
-
-def _one_tile(x):
-    height, width = x.shape
-    out = x.new_empty(width, height)
-    side = triton.next_power_of_2(max(height, width))
-    _transpose[(1, 1)](x, out, height, width, side)
-    return out
-
+_FLAT = "+ columns, mask=rows * width + columns < height * width)"
 
 mistakes = [
     Edit("square only", "columns * height", "columns * width", told_by="values"),
-    Wrong(_a_view, told_by="values"),
+    Edit("not contiguous", "return out", "return out.t().contiguous().t()", told_by="values"),
     Edit("no mask on the load", "+ columns, mask=mask", "+ columns", told_by="addresses"),
-    Wrong(_loads_of_the_next_row, told_by="traffic"),
+    Edit("loads of the next row", "+ columns, mask=mask)", _FLAT, told_by="traffic"),
     Wrong(_by_rows, told_by="sectors"),
     Wrong(_by_columns, told_by="sectors"),
-    Wrong(_one_tile, told_by="blocks"),
+    Edit("large tiles", "SIDE = 32", "SIDE = 64", told_by="blocks"),
 ]
 equivalent = {
     "line 20: `triton.cdiv(height, SIDE)` -> `height`": "programs more, all of them masked",
