@@ -276,8 +276,9 @@ def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) ->
     agent starts both anew. What each rank has to say of its second start: `ran`, and what it `had` and `has`
     when its first step begins; or `raised`, as lines; nothing where nothing came.
 
-    The workers are not forks of this process: where autograd has started a thread, for a GPU or for backwards
-    inside one another, backward raises in every later fork. They are forks of one that has run nothing.
+    The workers are forks of this process, which has imported what they need. Where autograd has started a
+    thread, for a GPU or for backwards inside one another, backward raises in every later fork: then they are
+    forks of a new process that has run nothing.
     """
     # Here: most processes that use this kit start no job, and this is a long import.
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -297,9 +298,10 @@ def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) ->
         local_addr="127.0.0.1",
         max_restarts=1,
         monitor_interval=0.02,
-        start_method="forkserver",
+        start_method="fork" if _forks_run_backward() else "forkserver",
     )
-    multiprocessing.set_forkserver_preload([__name__])  # torch is imported once, not in every worker
+    # Imported once, not in every worker: the first optimizer asks for the compiler.
+    multiprocessing.set_forkserver_preload([torch_private.DYNAMO, __name__])
     silent = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -312,7 +314,19 @@ def killed_in_torchrun(answer: Callable[..., None], steps: int, lost_in: int) ->
     return [torch.load(note) if note.exists() else {} for note in notes]
 
 
+def _forks_run_backward() -> bool:
+    """Whether a fork of this process can."""
+    if pid := os.fork():
+        return os.waitpid(pid, 0)[1] == 0
+    try:
+        torch.ones(1, requires_grad=True).backward()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
 def _worker(answer: bytes, folder: Path, steps: int, lost_in: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the agent's own handler
     logging.disable(logging.CRITICAL)
     rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     agent = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
