@@ -165,9 +165,11 @@ def evaluates(t):
     _compare(t, _packaged(t), (4, 7))
 
 
-# What `aoti_load_package` calls; it imports the compiler as well, which takes seconds.
+# What `aoti_load_package` calls; it imports the compiler as well, which takes seconds. torch
+# is imported while the package is made.
 _SERVER = """
 import sys, torch
+input()
 package = torch._C._aoti.AOTIModelPackageLoader(sys.argv[1], "model", False, 1, -1)
 torch.save([package.run([x])[0] for x in torch.load(sys.argv[2])], sys.argv[3])
 """
@@ -181,13 +183,16 @@ def on_the_server(aot_package, t, tmp_path):
     """
     _compare(t, _packaged(t), (2,))  # what fails here isn't worth a compilation
     t = expect.given(_OF_1, aot_package=aot_package)
-    t.run("aot_package(model, example, path)")
     package, inputs, outputs = (tmp_path / name for name in ("moved.pt2", "inputs.pt", "outputs.pt"))
-    shutil.move(t.path, package)
-    torch.save([eval(_ROWS.format(rows)) for rows in (2, 5, 300)], inputs)
     bare = {"PATH": "", "CXX": "no-compiler", "AOTI_RUNTIME_CHECK_INPUTS": "1"}
     command = [sys.executable, "-c", _SERVER, package, inputs, outputs]
-    ran = subprocess.run(command, env=os.environ | bare, capture_output=True, text=True)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, env=os.environ | bare, text=True, **pipes) as server:
+        t.run("aot_package(model, example, path)")
+        shutil.move(t.path, package)
+        torch.save([eval(_ROWS.format(rows)) for rows in (2, 5, 300)], inputs)
+        said = server.communicate("go on\n")
+    ran = subprocess.CompletedProcess(command, server.returncode, *said)
     expect_ended_well(ran, "the server")
     answers = {len(answer): answer for answer in torch.load(outputs)}
     _compare(t, lambda x: answers[len(x)], (2, 5, 300))
