@@ -70,7 +70,7 @@ def addresses(t):
     """No program goes beyond the end of a tensor
 
     A block has a fixed size, and a tensor has any. Without a mask the last program loads and stores what lies
-    behind the tensor. A load gives numbers that nobody asked for; a store writes into another tensor.
+    behind the tensor. A load there gives numbers that aren't the tensor's; a store overwrites them.
     """
     inside(launched(t, "add_kernel(x, y)"))
 
@@ -79,8 +79,7 @@ def addresses(t):
 def traffic(t):
     """Each element is loaded once and stored once
 
-    A kernel like this one waits for memory, so its time is the bytes that it moves: two loads and a store for
-    each element. Blocks that overlap move some of them twice.
+    Two loads and a store for each element are what a sum needs. Blocks that overlap move some of them twice.
     """
     once(t, launched(t, "add_kernel(x, y)"), ["x", "y"], ["found"])
 
@@ -89,8 +88,8 @@ def traffic(t):
 def blocks(t):
     """A program handles one block of at most 1,024 elements
 
-    A GPU runs thousands of programs at a time. One program with a block as large as the tensor uses a single
-    one of its processors, and Triton refuses blocks beyond about a million elements.
+    Programs are what runs side by side, and one program with a block as large as the tensor runs alone. And
+    Triton refuses blocks of more than 1,048,576 elements.
     """
     launches = launched(t, "add_kernel(x, y)")
     small_blocks(launches)

@@ -96,9 +96,9 @@ def values(t, device):
 def large(t, device):
     """Scores may be large, and a larger one may come in a later block
 
-    In float32 `exp` is inf above 88, and 0 below -104. The largest score of a query so far is subtracted, and
-    all that was summed belongs to it: when it grows, the sum of exponentials and that of values shrink by the
-    same factor. A hidden score has no part in it.
+    In float32 `exp` is inf from 89 on, and 0 below -104. The largest score of a query so far is subtracted,
+    and all that was summed belongs to it: when it grows, the sum of exponentials and that of values shrink by
+    the same factor. A hidden score has no part in it.
     """
     # A score of 1,000 is rounded to 6e-5, and so is its exponential.
     _compare(t, 2**13)
@@ -118,8 +118,9 @@ def addresses(t):
 def traffic(t):
     """Blocks above the diagonal are not loaded
 
-    Queries 0 to 15 see no key from 16 on. Such a block adds nothing, so half of the loads and of the products
-    can be left out when T is large. What is seen is loaded once: the online softmax needs no second walk.
+    Queries 0 to 15 see no key from 16 on. Such a block adds nothing, so nearly half of the loads and of the
+    products can be left out when T is large. What is seen is loaded once: the online softmax needs no second
+    walk.
     """
     launches = launched(t, "attention_kernel(q, k, v)")
     block = torch.arange(t.q.shape[1]) // BLOCK
@@ -147,8 +148,8 @@ def stored(t):
 def blocks(t):
     """A program handles 16 queries, and takes 16 keys at a time
 
-    All keys at once fit a program while T is small. What it holds has to stay the same when T grows. And a
-    GPU needs many programs: one for each block of queries and each head.
+    All keys at once fit a program while T is small. What it holds has to stay the same when T grows. And
+    programs are what runs side by side: one for each block of queries and each head.
     """
     launches = launched(t, "attention_kernel(q, k, v)")
     small_blocks(launches, BLOCK * 64)

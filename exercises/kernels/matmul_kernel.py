@@ -82,7 +82,7 @@ def values(t, device):
     """The result is `a @ b`, whatever the sizes are
 
     A grid that is rounded down leaves rows or columns of the result as `torch.empty` made them. One step in K
-    is 1 element in `a`, and N elements in `b`. On a GPU `tl.dot` rounds float32 to TF32, which has 10 bits
+    is 1 element in `a`, and N elements in `b`. On a GPU `tl.dot` may round float32 to TF32, which has 10 bits
     behind the point, unless it is told `input_precision="ieee"`.
     """
     _compare(t, 16)
@@ -100,7 +100,7 @@ def values(t, device):
 def half(t, device):
     """Matrices of float16 are multiplied and summed in float32
 
-    float16 has 11 bits: beside 4,096 it rounds to multiples of 4, and beyond 65,504 it is inf. Products and
+    float16 has 11 bits: beside 4,096 it rounds to multiples of 4, and from 65,520 on it is inf. Products and
     sums in between go there where the result doesn't. What is stored is rounded once.
     """
     _compare(t, 2)
@@ -146,8 +146,8 @@ def stored(t):
 def tiles(t):
     """A program computes one tile, from tiles that are no larger
 
-    What a program has loaded lies in registers, and there are few. A strip as long as K fits there while K is
-    small. Programs for one tile each are many, and they run at the same time.
+    What a program holds has to stay the same when K grows, and a strip as long as K doesn't. Programs are
+    what runs side by side: one for each tile.
     """
     launches = launched(t, "matmul_kernel(a, b, tile)")
     small_blocks(launches, t.tile**2)

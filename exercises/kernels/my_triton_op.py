@@ -178,7 +178,7 @@ def without_data(t):
 def compiles(t):
     """A function that calls it compiles into one graph, forward and backward
 
-    To the compiler an operator with a fake kernel is one node. It neither traces nor fuses what is in it.
+    To the compiler a `custom_op` with a fake kernel is one node. It neither traces nor fuses what is in it.
     """
     _register(t)
     t.run('f = torch.compile(lambda x: op(x * 2), backend="aot_eager")')

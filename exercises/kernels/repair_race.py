@@ -116,7 +116,7 @@ def traffic(t):
     """Each value is loaded once, by one of at least three programs
 
     A program for each bin doesn't race either, but each loads all values. A single program has nobody to race
-    with, and leaves all but one of a GPU's processors without work.
+    with, and nobody to share the work with.
     """
     launches = launched(t, _CALL)
     once(t, launches, ["values"], [])

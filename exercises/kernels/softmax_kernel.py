@@ -80,8 +80,8 @@ def values(t, device):
 def hard_numbers(t, device):
     """Numbers that are large, far below 0, or −inf
 
-    In float32 `exp` is inf above 88 and 0 below −104, so the largest number of the row is subtracted first. A
-    masked place that holds 0 is larger than all numbers of a row that is below 0. And −inf − −inf is nan.
+    In float32 `exp` is inf from 89 on and 0 below −104, so the largest number of the row is subtracted first.
+    A masked place that holds 0 is larger than all numbers of a row that is below 0. And −inf − −inf is nan.
     """
     expect.close(t.call("softmax_kernel(x)"), t.x.double().softmax(1))
 
@@ -100,8 +100,7 @@ def addresses(t):
 def traffic(t):
     """In a short row each element is loaded once and stored once
 
-    A program keeps what it has loaded: the maximum, the sum and the quotient need no second load. A kernel
-    like this one waits for memory.
+    A program keeps what it has loaded: the maximum, the sum and the quotient need no second load.
     """
     once(t, launched(t, "softmax_kernel(x)"), ["x"], ["found"])
 
@@ -124,8 +123,8 @@ def long_rows(t):
 def blocks(t):
     """A program handles one row, in blocks of at most 1,024 elements
 
-    A program's block has to fit the registers of one of the GPU's processors. What doesn't fit is moved to
-    slow memory and back. And rows that share a program may wait for each other.
+    A program's block has one size, which is to do for rows of any length. Rows need nothing from each other,
+    so each can have a program, and programs are what runs side by side.
     """
     launches = launched(t, "softmax_kernel(x)")
     small_blocks(launches)

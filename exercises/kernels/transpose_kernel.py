@@ -92,7 +92,7 @@ def sectors(t):
 def blocks(t):
     """A block has at most 1,024 elements
 
-    A tile has to fit the registers and the shared memory of one of the GPU's processors. Its sides have
-    fixed sizes, whatever the matrix is.
+    The sides of a tile have fixed sizes, whatever the matrix is. A larger matrix has more tiles, not larger
+    ones.
     """
     small_blocks(launched(t, "transpose_kernel(x)"))

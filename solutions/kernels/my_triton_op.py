@@ -1,4 +1,4 @@
-"""To autograd and to the compiler an operator is one node, and neither looks into it. So it may launch a
+"""To autograd and to the compiler a `custom_op` is one node, and neither looks into it. So it may launch a
 kernel, and the fake kernel says what comes out. The compiler traces backward too, so the kernel of the
 gradient is launched inside an operator of its own.
 """

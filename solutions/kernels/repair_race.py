@@ -1,7 +1,7 @@
 """Load, add and store are three steps, and another program's may come between them. An atomic is one: whoever
-comes second adds to what the first one left. That holds for two lanes of a block as for two programs. Where
-many hit one address they wait for each other: with few bins one counts each block by itself first, and adds
-its counts by atomics, or stores them in a row of its own for a second launch.
+comes second adds to what the first one left. That holds for two lanes of a block as for two programs. One can
+also count each block by itself first, and add its counts by atomics, or store them in a row of its own for a
+second launch.
 
 Integers can be added in any order. Floats too, but the last digits depend on it.
 """

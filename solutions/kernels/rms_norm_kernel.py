@@ -1,9 +1,9 @@
 """A program has its row in a block, so the sum, the root and the results need one load. The backward computes
-the root again: that costs arithmetic, which is free while a kernel waits for memory, and keeps nothing.
+the root again from the row: it costs arithmetic and no load, and keeps nothing.
 
 The gradient of `weight` is the one result that several programs have a part of. Atomics add the parts in any
-order, in float32: the last digits may differ from run to run on a GPU. Where they must not, each program
-stores its part in a row of its own, and a second launch adds the rows.
+order, in float32: the last digits depend on the order. Where they must not, each program stores its part in a
+row of its own, and a second launch adds the rows.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A tile of 32 × 32 has 32 neighbours in each row and in each column, four sectors. So the loads fill the
-sectors of `x` and the stores fill those of the result. In between the program holds the tile: on a GPU its
-elements change places in shared memory, which has no sectors.
+sectors of `x` and the stores fill those of the result. In between the program holds the tile, where the order
+of addresses doesn't matter.
 """
 
 import torch
