@@ -158,9 +158,10 @@ class Course:
         if name not in self._solutions:
             topic = self.lesson_of(name).topic
             path = self.root / "solutions" / topic / f"{name}.py"
+            exercise = self.exercise(name)  # first: what it imports may make a package ready for both
             module = _import(path, f"solutions.{topic}.{name}")
             try:
-                self._solutions[name] = solution_of(module, path, self.exercise(name))
+                self._solutions[name] = solution_of(module, path, exercise)
             except ValueError as error:
                 raise CourseError(f"{path}: {error}") from None
         return self._solutions[name]
