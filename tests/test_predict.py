@@ -21,7 +21,7 @@ def lines(predictions, truths, **options):
 
 def test_a_wrong_line_is_told_with_its_rule_and_without_the_truth():
     assert lines({"x.dim()": 3}, {"x.dim()": 7}) == [
-        "`x.dim()`: `3` is not what torch says. A number has no dimensions."
+        "`x.dim()`: `3` is not what came out. A number has no dimensions."
     ]
 
 
@@ -39,14 +39,14 @@ def test_right_lines():
         # What is not answered is said without a rule.
         ({"x.dim()": ...}, {"x.dim()": 1}, {}, ["no prediction yet (still `...`): `x.dim()`"]),
         ({"a": ..., "b": ..., "c": 2}, dict.fromkeys("abc", 1), {},
-         ["`c`: `2` is not what torch says. A rule.", "no prediction yet (still `...`): `a`, `b`"]),
+         ["`c`: `2` is not what came out. A rule.", "no prediction yet (still `...`): `a`, `b`"]),
         ({}, {"x.dim()": 1}, {}, ["`x.dim()`: there is no line for it"]),
         # Parts are told by name.
         ({"a": ((3, 2), False)}, {"a": ((2, 3), False)}, {"parts": ("size", "contiguous")},
-         ["`a`: size: `(3, 2)` is not what torch says. A rule."]),
+         ["`a`: size: `(3, 2)` is not what came out. A rule."]),
         # Many wrong lines are told by name.
         (dict.fromkeys("abcd", 2), dict.fromkeys("abcd", 1), {},
-         [f"`{name}`: `2` is not what torch says. A rule." for name in "abc"] + ["wrong too: `d`"]),
+         [f"`{name}`: `2` is not what came out. A rule." for name in "abc"] + ["wrong too: `d`"]),
         ({"a ": 1, "b": 1}, {"a": 1}, {"all_lines": "ab"},
          ["`a`: there is no line for it", "there is a line for `'a '`, which was not asked for"]),
     ],
@@ -98,10 +98,10 @@ class EqualToAll:
         ("2", (2,), "no tuple of numbers: write it as `(7, 2)`"),
         (float, torch.int64, "no dtype of torch's"),
         ("int64", torch.int64, "no dtype of torch's: write one as `torch.int16`"),
-        (torch.int8, torch.int64, "not what torch says"),
+        (torch.int8, torch.int64, "not what came out"),
         (EqualToAll(), 1, "no number"),
-        ((EqualToAll(),), (2,), "not what torch says"),
-        ((1,), (True,), "not what torch says"),
+        ((EqualToAll(),), (2,), "not what came out"),
+        ((1,), (True,), "not what came out"),
         (np.bool_(True), 1, "no number"),
         (np.int64(1), True, "neither `True` nor `False`"),
     ],

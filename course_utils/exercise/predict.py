@@ -127,7 +127,7 @@ def _differs(guess: Any, truth: Any, parts: Sequence[str]) -> str:
     """What is wrong with a prediction, without the truth; no text where nothing is."""
     pairs = zip(parts, guess, truth, strict=True) if parts else [("", guess, truth)]
     wrong = [(part, g) for part, g, t in pairs if not _same(_plain_for(g, t), t)]
-    return "; ".join(f"{part}{part and ': '}{show(g)} is not what torch says" for part, g in wrong)
+    return "; ".join(f"{part}{part and ': '}{show(g)} is not what came out" for part, g in wrong)
 
 
 def _plainly(guess: Any) -> Any:

@@ -21,6 +21,7 @@ from torch import Tensor
 from course_utils import machine, measure
 from course_utils.exercise import expect
 from course_utils.exercise.given import Given
+from course_utils.exercise.kits import derivatives
 from course_utils.measure.kernel import KernelTraffic
 from course_utils.measure.kernel_watch import interpret
 from course_utils.measure.modes import Noting
@@ -40,6 +41,7 @@ except ImportError:
 __all__ = [
     "a_program_for_each",
     "as_often",
+    "because",
     "computed",
     "inside",
     "keeps",
@@ -51,7 +53,9 @@ __all__ = [
     "times",
     "tl",
     "triton",
+    "untouched",
     "unwritten_is_nan",
+    "watched",
 ]
 
 # What a launch may need of torch, beside the kernel: memory, and other shapes of what is there.
@@ -67,39 +71,88 @@ _LAUNCHING = {
 _LAUNCHING |= {"zeros", "zeros_like", "new_zeros", "zero_", "full", "full_like", "new_full", "fill_"}
 _SHAPES = {"view", "reshape", "expand", "permute", "transpose", "t", "alias", "slice", "select", "unsqueeze"}
 _SHAPES |= {"squeeze", "as_strided", "unbind", "split", "split_with_sizes", "unfold", "_unsafe_view"}
-_ALLOWED = _LAUNCHING | _SHAPES | {"detach", "copy_", "clone", "_to_copy", "lift_fresh"}
+_COPIES = {"copy_", "clone", "_to_copy"}
+_ALLOWED = _LAUNCHING | _SHAPES | _COPIES | {"detach", "lift_fresh"}
 
 _BY_KERNELS = (
     "Torch's operators give the right values too. This task is about how a kernel gets them: it loads, "
     "computes and stores, and torch hands out memory (`torch.empty_like`) and views."
+)
+_MOVED = (
+    "A copy is a kernel of torch's: it loads each element and stores it at another place. Here that is the "
+    "task, so torch hands out memory (`torch.empty`) and views, and moves nothing."
+)
+_ELSEWHERE = (
+    "What the kernels load in its place is other memory: a copy, or what something else computed from it. "
+    "That had to be written first, and takes room."
+)
+_CALLERS = (
+    "What a function is given belongs to its caller, who may need it again. A kernel that stores there "
+    "changes it; memory for a result is `torch.empty_like`'s."
 )
 _POWERS = (
     "Triton compiles blocks whose sides are powers of two, and no others. A mask leaves out what is too much."
 )
 
 
-def launched(t: Given, call: str, name: str = "found", shuffle: int | None = None) -> list[KernelTraffic]:
-    """The launches of a call, whose result is `name` in the example from there on. Raises `Mismatch` where
-    there are none, and where operators of torch computed something."""
+def watched(t: Given, call: str, name: str = "found", shuffle: int | None = None) -> list[KernelTraffic]:
+    """The launches of a call, whatever else ran. The result is `name` in the example from there on."""
+    return _watched(t, call, name, shuffle)[0]
+
+
+def launched(
+    t: Given, call: str, name: str = "found", shuffle: int | None = None, *, copies: bool = True
+) -> list[KernelTraffic]:
+    """Like `watched`, and raises `Mismatch` where there are none, or where operators of torch computed
+    something. `copies`: torch may copy."""
+    return computed(*_watched(t, call, name, shuffle), copies=copies)
+
+
+def _watched(t: Given, call: str, name: str, shuffle: int | None) -> tuple[list[KernelTraffic], list[str]]:
     results: list[Any] = []  # held, so that no other tensor of the call gets the address of one
     held = Noting(lambda *call: results.append(call))
     with measure.operators() as ran, held, measure.kernels(shuffle) as launches:
         t.run(f"{name} = {call}")
-    return computed(launches, ran.names)
+    expect.looked()
+    return launches, ran.names
 
 
-def computed(launches: list[KernelTraffic], ran: list[str]) -> list[KernelTraffic]:
-    """These launches, where they did what there was to compute. `ran`: torch's own operators, by name."""
+def computed(launches: list[KernelTraffic], ran: list[str], *, copies: bool = True) -> list[KernelTraffic]:
+    """These launches, where they did what there was to compute. `ran`: torch's own operators, by name;
+    `copies`: these may copy."""
     expect.looked()
     others = [one for one in ran if _base(one) not in _ALLOWED]
     if not launches or others:
         told = f"torch's own operators ran: {', '.join(dict.fromkeys(others))}"
         what = told if launches else "no kernel was launched"
         raise expect.Mismatch(what, "expected: a kernel of yours computes the result", why=_BY_KERNELS)
+    if moved := {} if copies else dict.fromkeys(one for one in ran if _base(one) in _COPIES):
+        told = f"torch moved elements: {', '.join(moved)}"
+        raise expect.Mismatch(told, "expected: a kernel of yours moves them", why=_MOVED)
     for shape in {access.block for launch in launches for access in launch.launch.accesses}:
         if any(size & (size - 1) for size in shape):
             raise expect.Mismatch(f"a block of shape {tuple(shape)}", "expected: powers of two", why=_POWERS)
     return launches
+
+
+@contextlib.contextmanager
+def because(why: str) -> Iterator[None]:
+    """A `Mismatch` inside has this why, in the place of the check's, unless it has one of its own."""
+    try:
+        yield
+    except expect.Mismatch as told:
+        told.why = told.why or why
+        raise
+
+
+@contextlib.contextmanager
+def untouched() -> Iterator[None]:
+    """What runs inside writes to no tensor of the example. `derivatives.untouched`, with a why."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(derivatives.untouched())
+        yield
+        with because(_CALLERS):
+            stack.close()
 
 
 def inside(launches: list[KernelTraffic]) -> None:
@@ -170,6 +223,8 @@ def as_often(
     tensor = expect.a_tensor(getattr(t, name), what=f"`{name}`")
     counts = times(launches, tensor, *_DID[did])
     wanted = torch.as_tensor(expected).expand(counts.shape)
+    if did == "loaded" and not counts.any() and wanted.any():
+        raise expect.Mismatch(f"no kernel loaded `{name}`", "expected: it is loaded", why=_ELSEWHERE)
     for place in (counts != wanted).nonzero().tolist()[:1]:
         came, right = int(counts[tuple(place)]), int(wanted[tuple(place)])
         told = f"`{name}{place or ''}` was {did} {came:,} time{'s' * (came != 1)}, expected {right:,}"
