@@ -1,6 +1,7 @@
 """What `measure.kernel` tells of a kernel's memory, against counts made by hand, in Triton's interpreter."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from course_utils.exercise.kits import kernels
 from course_utils.exercise.kits.kernels import tl, triton
 from course_utils.grading import attempt
 from course_utils.lessons import catalog
+from course_utils.lessons.source import notebook_of
 
 N, WIDTH = 100, 32
 
@@ -433,6 +435,30 @@ def test_a_process_that_compiles_is_left_alone():
     command = [sys.executable, "-c", LEFT_ALONE]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout == "False _bench __call__ True\n", done.stderr
+
+
+WITH_A_GPU = """
+import json, linecache, sys
+import torch
+
+torch.cuda.is_available = lambda: True
+for number, source in enumerate(json.load(sys.stdin)):
+    name = f"cell {number}"
+    linecache.cache[name] = len(source), None, source.splitlines(True), name
+    exec(compile(source, name, "exec"), globals())
+"""
+
+
+def test_lesson_15_interprets_where_there_is_a_gpu():
+    """Its cells, up to the first that launches kernels."""
+    course = catalog.load()
+    lesson = next(one for one in course.lessons if one.topic == "kernels")
+    cells = [cell.source for cell in notebook_of(course, lesson).cells if cell.cell_type == "code"]
+    first = next(i for i, source in enumerate(cells) if "@triton.jit" in source)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command, sent = [sys.executable, "-c", WITH_A_GPU], json.dumps(cells[: first + 1])
+    done = subprocess.run(command, env=environment, input=sent, capture_output=True, text=True)
+    assert done.stdout == "softmax_a True\nsoftmax_b True\nsoftmax_c True\n", done.stderr
 
 
 A_MODULE = """

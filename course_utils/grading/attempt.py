@@ -99,8 +99,8 @@ def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[Vis
             found.append((check, Place()))
             continue
         wanted = [need for need in check.needs if need in ("cuda", "mps")]
-        if "triton" in check.needs:  # a process compiles kernels, for a GPU, or interprets them
-            wanted = ["cuda"] if "cuda" in devices else ["cpu"]
+        if "triton" in check.needs:  # kernels are interpreted
+            wanted = ["cpu"]
         if check.ranks and not wanted:
             wanted = [name for name in devices if machine.serves(name, check.ranks)] or ["cpu"]
         found += [(check, Place(device=name)) for name in wanted or devices]
@@ -158,7 +158,7 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcom
     alone = check.isolated
     deadline = check.deadline if alone else max(c.deadline for c, _ in todo) + UNWINDING
     needs = PRELOAD_TO_COMPILE if any("compiler" in c.needs for c, _ in todo) else ()
-    if any("triton" in c.needs for c, _ in todo) and "cuda" not in machine.devices():
+    if any("triton" in c.needs for c, _ in todo):
         needs += (READY_TO_INTERPRET,)
     try:
         checks, answer = packed(tuple(attempt.exercise.checks)), PackedAnswer.of(attempt.answer)

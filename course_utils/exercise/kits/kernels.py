@@ -1,14 +1,14 @@
 """Kernels in Triton, for lesson 15: what a launch did to memory, judged from the interpreter's own accesses.
 
-Triton is imported so that it interprets kernels where there is no GPU to compile them for. Where it is
-missing there are stand-ins, so that an exercise can be read and its checks say what is missing.
+Triton is imported so that it interprets kernels, also where there is a GPU to compile them for: what a
+compiled one loads can't be watched. Where it is missing there are stand-ins, so that an exercise can be read
+and its checks say what is missing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from course_utils import machine, measure
+from course_utils import measure
 from course_utils.exercise import expect
 from course_utils.exercise.given import Given
 from course_utils.exercise.kits import derivatives
@@ -26,14 +26,12 @@ from course_utils.measure.kernel import KernelTraffic
 from course_utils.measure.kernel_watch import interpret
 from course_utils.measure.modes import Noting
 
-if "cuda" not in machine.devices():
-    interpret()
+interpret()
 try:
     import triton
     import triton.language as tl
 
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        measure.guard_kernels()
+    measure.guard_kernels()
 except ImportError:
     triton: Any = SimpleNamespace(jit=lambda function: function)  # type: ignore[no-redef]
     tl: Any = SimpleNamespace(constexpr=int)  # type: ignore[no-redef]
