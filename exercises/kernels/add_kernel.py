@@ -15,10 +15,14 @@ from torch import Tensor
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits.kernels import (
     a_program_for_each,
+    because,
     inside,
     launched,
     once,
     small_blocks,
+    untouched,
+    unwritten_is_nan,
+    watched,
 )
 
 exercise = Exercise(
@@ -41,33 +45,46 @@ def add_kernel(x: Tensor, y: Tensor) -> Tensor:
 
 
 _SIZES = {
-    "one block": "x, y = torch.randn(2, 1024)",
-    "a block that is not full": "x, y = torch.randn(2, 100)",
-    "2,500 elements": "x, y = torch.randn(2, 2500)",
-    "one element": "x, y = torch.randn(2, 1)",
-    "1,025 elements": "x, y = torch.randn(2, 1025)",
+    "one block": 1024,
+    "a block that is not full": 100,
+    "2,500 elements": 2500,
+    "one element": 1,
+    "1,025 elements": 1025,
 }
-_CASES = {label: f"torch.manual_seed(0)\n{setup}" for label, setup in _SIZES.items()}
+# Two storages: what runs on behind `x` is not in `y`.
+_CASES = {
+    label: f"torch.manual_seed(0)\nx, y = torch.randn({n}), torch.randn({n})" for label, n in _SIZES.items()
+}
 _KINDS = {
     "a matrix": "torch.manual_seed(0)\nx, y = torch.randn(2, 37, 41, device=device)",
     "float16": "torch.manual_seed(0)\nx, y = torch.randn(2, 1500, device=device).half()",
-    "int64": "x, y = torch.arange(3000, device=device).view(2, 1500) * 2**33",
+    "int64": "x, y = torch.arange(3000, device=device).view(2, 1500) * 2**33 + 1",
+    "float64": "x, y = torch.arange(3000, device=device).double().view(2, 1500) / 3",
 }
+_DIGITS = (
+    "What is loaded has the dtype of its tensor, and so has a sum of two such blocks. float32 has 24 bits, "
+    "and on a way through it numbers of int64 and float64 lose what they have more."
+)
 
 
 @exercise.check(needs="triton", cases=_CASES | _KINDS)
 def values(t, device):
     """The result is `x + y`
 
-    A grid that is rounded down leaves the last elements as they came out of `torch.empty`: anything may stand
-    there. The result has the shape and the dtype of `x`.
+    An element that no program stores is as it came out of `torch.empty`: anything may stand there (here it is
+    NaN). A grid that is rounded down leaves out the last block; `len(x)` counts the rows of a matrix, and
+    `x.numel()` its elements.
     """
-    expect.equal(t.call("add_kernel(x, y)"), t.x + t.y)
+    wanted = t.x + t.y
+    with untouched(), unwritten_is_nan():
+        found = t.call("add_kernel(x, y)")
+    with because(_DIGITS if wanted.element_size() == 8 else ""):
+        expect.equal(found, wanted)
 
 
 @exercise.check(isolated=True, needs="triton", cases=_CASES)
 def addresses(t):
-    """No program goes beyond the end of a tensor
+    """A kernel computes the result, and no program goes beyond the end of a tensor
 
     A block has a fixed size, and a tensor has any. Without a mask the last program loads and stores what lies
     behind the tensor. A load there gives numbers that aren't the tensor's; a store overwrites them.
@@ -81,7 +98,7 @@ def traffic(t):
 
     Two loads and a store for each element are what a sum needs. Blocks that overlap move some of them twice.
     """
-    once(t, launched(t, "add_kernel(x, y)"), ["x", "y"], ["found"])
+    once(t, watched(t, "add_kernel(x, y)"), ["x", "y"], ["found"])
 
 
 @exercise.check(isolated=True, needs="triton", given="x, y = torch.ones(2, 5000)")
@@ -91,6 +108,6 @@ def blocks(t):
     Programs are what runs side by side, and one program with a block as large as the tensor runs alone. And
     Triton refuses blocks of more than 1,048,576 elements.
     """
-    launches = launched(t, "add_kernel(x, y)")
+    launches = watched(t, "add_kernel(x, y)")
     small_blocks(launches)
     a_program_for_each(launches, 5, "blocks of 1,024 elements")

@@ -1,7 +1,7 @@
 """A softmax that loads each element once
 
 Write a kernel, and the function that launches it: `softmax_kernel(x)` returns the softmax of each row of `x`,
-a contiguous float32 matrix of any size. Elements are finite or −inf, and each row has a finite one.
+a contiguous float32 matrix of any size but 0. Elements are finite or −inf, and each row has a finite one.
 
 - A program handles one row. No block has more than 1,024 elements.
 - In rows of up to 1,024 columns each element is loaded once. Longer rows are walked in blocks, and each of
@@ -23,6 +23,9 @@ from course_utils.exercise.kits.kernels import (
     once,
     small_blocks,
     times,
+    untouched,
+    unwritten_is_nan,
+    watched,
 )
 
 exercise = Exercise(
@@ -66,6 +69,13 @@ _HARD = numbers.hard("3, 100", "large numbers", "a large mean") | {
 _CASES = {label: f"torch.manual_seed(0)\nx = ({code}).to(device)" for label, code in _HARD.items()}
 
 
+def _compare(t):
+    wanted = t.x.double().softmax(1)
+    with untouched(), unwritten_is_nan():
+        found = t.call("softmax_kernel(x)")
+    expect.close(found, wanted)
+
+
 @exercise.check(needs="triton", cases={k: f"{v}.to(device)" for k, v in _PLAIN.items()})
 def values(t, device):
     """Each row is its softmax
@@ -73,7 +83,7 @@ def values(t, device):
     A masked place is still in the block: with `other=0` it adds `exp(0 - largest)` to the sum. In a long row
     the sum so far belongs to the largest so far: when that grows, all terms shrink by one factor.
     """
-    expect.close(t.call("softmax_kernel(x)"), t.x.double().softmax(1))
+    _compare(t)
 
 
 @exercise.check(needs="triton", cases=_CASES)
@@ -83,12 +93,12 @@ def hard_numbers(t, device):
     In float32 `exp` is inf from 89 on and 0 below −104, so the largest number of the row is subtracted first.
     A masked place that holds 0 is larger than all numbers of a row that is below 0. And −inf − −inf is nan.
     """
-    expect.close(t.call("softmax_kernel(x)"), t.x.double().softmax(1))
+    _compare(t)
 
 
 @exercise.check(isolated=True, needs="triton", cases=_drawn(*_NARROW, "1, 2500"))
 def addresses(t):
-    """No program goes beyond the end of a tensor
+    """A kernel computes the result, and no program goes beyond the end of a tensor
 
     What a load gives without a mask can be thrown away later, and the result is right. The load was carried
     out all the same, behind the end of the tensor.
@@ -102,7 +112,7 @@ def traffic(t):
 
     A program keeps what it has loaded: the maximum, the sum and the quotient need no second load.
     """
-    once(t, launched(t, "softmax_kernel(x)"), ["x"], ["found"])
+    once(t, watched(t, "softmax_kernel(x)"), ["x"], ["found"])
 
 
 @exercise.check(isolated=True, needs="triton", cases=_drawn(*_WIDE))
@@ -112,7 +122,7 @@ def long_rows(t):
     One pass over the blocks finds the maximum and the sum together, if the sum is rescaled whenever the
     maximum grows. This is the online softmax. The second pass stores.
     """
-    launches = launched(t, "softmax_kernel(x)")
+    launches = watched(t, "softmax_kernel(x)")
     once(t, launches, [], ["found"])
     loads = times(launches, t.x, "load")
     expect.true(bool(loads.all()), "a part of `x` was not loaded", "expected: your kernel loads it")
@@ -123,9 +133,9 @@ def long_rows(t):
 def blocks(t):
     """A program handles one row, in blocks of at most 1,024 elements
 
-    A program's block has one size, which is to do for rows of any length. Rows need nothing from each other,
-    so each can have a program, and programs are what runs side by side.
+    A block as long as the row grows with it; a loop over blocks of one size does for a row of any length.
+    Rows need nothing from each other, so each can have a program, and programs are what runs side by side.
     """
-    launches = launched(t, "softmax_kernel(x)")
+    launches = watched(t, "softmax_kernel(x)")
     small_blocks(launches)
     a_program_for_each(launches, len(t.x), "rows")

@@ -73,6 +73,12 @@ mistakes = [
     Edit("a grid rounded down", "triton.cdiv(n, 1024),", "max(1, n // 1024),", told_by="values"),
     Edit("off by one", "offsets < n", "offsets < n - 1", told_by="values"),
     Edit("twice", "(triton.cdiv(n, 1024),)", "(triton.cdiv(n, 1024), 2)", told_by="traffic"),
+    Edit(
+        "through float32",
+        "tl.load(x + offsets, mask=inside) +",
+        "tl.load(x + offsets, mask=inside).to(tl.float32) +",
+        told_by="values",
+    ),
     Edit("of torch", "return out", "return x + y", told_by="addresses"),
     Edit("one block", _LAUNCH, _ONE, told_by="blocks"),
 ]
@@ -83,6 +89,5 @@ equivalent = {
 }
 not_tried = {
     "hard numbers": "a sum of two numbers is what the machine makes of it",
-    "left alone": "nothing is written but the result",
     "seeds": "the numbers don't matter",
 }

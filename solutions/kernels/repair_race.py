@@ -108,7 +108,7 @@ mistakes = [
     Edit("right in a block", _ATOMIC, _BY_BLOCK, told_by="any_order"),
     Wrong(_a_program_for_each_bin, told_by="traffic"),
     Edit("one program", _LAUNCH, _ONE, told_by="traffic"),
-    Edit("of torch", "return counts", "return values.bincount(minlength=bins)", told_by="any_order"),
+    Edit("of torch", "return counts", "return values.bincount(minlength=bins)", told_by="addresses"),
     Edit("no mask", "1, mask=inside", "1", told_by="counts"),
     Edit("no mask on a load", "inside, other=0)\n        tl", "None)\n        tl", told_by="addresses"),
     Edit("memory that is not zeros", "new_zeros", "new_empty", told_by="counts"),
@@ -125,6 +125,5 @@ equivalent = {
 not_tried = {
     "hard numbers": "values are indices",
     "dtypes": "values are indices",
-    "left alone": "nothing is written but counts",
     "seeds": "the numbers don't matter",
 }

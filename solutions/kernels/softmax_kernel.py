@@ -155,5 +155,4 @@ equivalent = {
 }
 not_tried = {
     "seeds": "the numbers don't matter",
-    "left alone": "nothing is written but the result",
 }

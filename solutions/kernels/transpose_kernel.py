@@ -83,6 +83,10 @@ def _by_columns(x):
     return _in_tiles(x, 128, 1)
 
 
+def _turned_by_torch(x):
+    return _in_tiles(x.t().contiguous().t(), 8, 64)
+
+
 _FLAT = "+ columns, mask=rows * width + columns < height * width)"
 
 mistakes = [
@@ -90,6 +94,7 @@ mistakes = [
     Edit("not contiguous", "return out", "return out.t().contiguous().t()", told_by="values"),
     Edit("no mask on the load", "+ columns, mask=mask", "+ columns", told_by="addresses"),
     Edit("loads of the next row", "+ columns, mask=mask)", _FLAT, told_by="traffic"),
+    Wrong(_turned_by_torch, told_by="addresses"),
     Wrong(_by_rows, told_by="sectors"),
     Wrong(_by_columns, told_by="sectors"),
     Edit("large tiles", "SIDE = 32", "SIDE = 64", told_by="blocks"),
@@ -101,6 +106,5 @@ equivalent = {
 not_tried = {
     "hard numbers": "nothing is computed",
     "dtypes": "the sectors are counted in float32",
-    "left alone": "nothing is written but the result",
     "seeds": "the numbers don't matter",
 }
