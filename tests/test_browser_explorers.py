@@ -511,7 +511,7 @@ def test_the_programs_of_a_kernel_one_by_one(theme, kernel, page):
     assert line.evaluate("select => select.selectedOptions[0].text") == "all"
     slider.focus()
     page.keyboard.press("End")
-    shows(kernel, "program 3 of 4", "program 2 loads x[96], and program 3 stores it", "4 of 100 stored")
+    shows(kernel, "program 3 (of 0–3)", "program 2 loads x[96], and program 3 stores it", "4 of 100 stored")
     expect(slider).to_have_attribute("aria-valuetext", "3")
     assert_drawn_well(kernel, 30)
     line.select_option(index=1)

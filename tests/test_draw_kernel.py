@@ -10,7 +10,7 @@ from drawn import assert_no_text_is_cut_off_or_covers_another
 
 from course_utils import draw, explore, measure
 from course_utils.draw import kernel_seen, palette
-from course_utils.draw.kernel import HUES, compose
+from course_utils.draw.kernel import HATCH, HUES, compose
 from course_utils.draw.shapes import to_svg
 from course_utils.exercise.kits.kernels import tl, triton
 from course_utils.explore.on_the_page import NOTE
@@ -36,6 +36,12 @@ def transpose(x, y, n, T: tl.constexpr):
 def transpose_by_columns(x, y, n, B: tl.constexpr):
     column, row = tl.program_id(0), tl.arange(0, B)
     tl.store(y + column * n + row, tl.load(x + row * n + column))
+
+
+@triton.jit
+def by_rows(x, n, B: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, B)
+    tl.load(x + row * n + column, mask=column < n)
 
 
 @triton.jit
@@ -85,8 +91,8 @@ def words(scene) -> list[str]:
 
 
 def cells(scene, names, columns):
-    """Of each tensor: the elements in an outline, those with a fill, those with a cross, all by colour. Read
-    off the shapes: an element lies where its middle does."""
+    """Of each tensor: the elements in an outline, those with a fill, those with a cross, all by colour, and
+    those that are hatched. Read off the shapes: an element lies where its middle does."""
     colours = {colour: name for name, colour in palette.FILLS.items()}
     heads = {w.text: w for w in scene.words if w.text in names and w.bold and w.code}
     edges = [a for a, b in (line.points for line in scene.lines if line.line == 0.5) if a[0] == b[0]]
@@ -117,8 +123,10 @@ def cells(scene, names, columns):
         for area in scene.areas:
             if here(area.points):
                 kinds["stored"].setdefault(area.fill, set()).update(inside(area.points))
+        hatched = [one for one in scene.lines if one.line == HATCH and here(one.points)]
+        kinds["hatched"] = set().union(*(inside(one.points) for one in hatched))
         for line in scene.lines:
-            if line.line != 0.5 and here(line.points):
+            if line.line not in (0.5, HATCH) and here(line.points):
                 kind = "loaded" if len(line.points) == 5 else "crossed"
                 colour = colours.get(line.colour, line.colour and "ink")
                 kinds[kind].setdefault(colour, set()).update(inside(line.points))
@@ -131,18 +139,30 @@ def test_a_program_loads_what_has_an_outline_and_stores_what_is_filled():
     seen = kernel_seen.Seen(found)
     for program, (first, end) in enumerate([(0, 32), (32, 64), (64, 96), (96, 100)]):
         shown = cells(compose(seen, program), ("x", "out"), {"x": 32, "out": 32})
-        mine = {HUES[program]: set(range(first, end))}
-        assert shown["x"] == {"loaded": mine, "stored": {}, "crossed": {}}
-        assert shown["out"] == {"loaded": {}, "stored": mine, "crossed": {}}
+        mine, behind = {HUES[program]: set(range(first, end))}, set(range(end, 32 * (program + 1)))
+        assert shown["x"] == {"loaded": mine, "stored": {}, "crossed": {}, "hatched": behind}
+        assert shown["out"] == {"loaded": {}, "stored": mine, "crossed": {}, "hatched": behind}
     every = cells(compose(seen), ("x", "out"), {"x": 32, "out": 32})
     parts = {HUES[p]: set(range(32 * p, min(32 * p + 32, 100))) for p in range(4)}
     assert every["x"]["loaded"] == parts == every["out"]["stored"]
 
 
+def test_what_a_mask_leaves_out_of_a_row_is_hatched_where_nobody_uses_it():
+    x = torch.zeros(3, 20)
+    found = kernel_seen.Seen(measure.kernel(by_rows, (3,), x, 20, B=32))
+    each = [cells(compose(found, program), ("x",), {"x": 20})["x"] for program in (0, 1, 2, None)]
+    assert [one["hatched"] for one in each] == [{*range(20 * row, 20 * row + 12)} for row in (1, 2, 3, 3)]
+    assert [set().union(*one["loaded"].values()) for one in each[:2]] == [{*range(20)}, {*range(20, 40)}]
+    short = cells(compose(kernel_seen.Seen(added(10, block=4))), ("x", "out"), {"x": 12, "out": 12})
+    assert short["x"]["hatched"] == short["out"]["hatched"] == {10, 11}
+    words_of = [words(compose(kernel_seen.Seen(one))) for one in (added(), added(96))]
+    assert ["hatched: masked" in one for one in words_of] == [True, False]
+
+
 def test_tiles_of_a_grid_of_two_dimensions():
     seen = kernel_seen.Seen(transposed())
     scene = compose(seen, 1)  # (0, 1): rows 0 to 7, columns 8 to 15
-    assert scene.description.startswith("transpose: program 1 of 4, (0, 1) in the grid (2, 2)")
+    assert scene.description.startswith("transpose: program 1 (of 0–3), (0, 1) in the grid (2, 2)")
     shown = cells(scene, ("x", "y"), {"x": 16, "y": 16})
     tile = {16 * row + column for row in range(8) for column in range(8, 16)}
     (hue,) = shown["x"]["loaded"]
@@ -263,9 +283,9 @@ def test_the_explorer_goes_from_program_to_program_and_looks_at_a_line_alone():
         explorer.forward_button.click()
     assert explorer.step == 3 and explorer.forward_button.disabled
     explorer.slider.value = 1
-    assert "program 1 of 4" in explorer.message.value and explorer.picture.value == shows()
+    assert "program 1 (of 0–3)" in explorer.message.value and explorer.picture.value == shows()
     explorer.chosen.value = next(label for label in explorer.chosen.options if "load" in label)
-    assert "32 of 100 loaded" in explorer.picture.value and "stored" not in explorer.picture.value
+    assert "32 of 100 loaded" in explorer.picture.value and "100 stored" not in explorer.picture.value
     assert explorer.picture.value == shows() and "5 sectors, 4 at best" in shows()
     explorer.whole_button.click()
     assert explorer.step is None and "16 sectors, 13 at best" in explorer.picture.value

@@ -20,6 +20,7 @@ HUES = ("view", "gradient", "rank", "saved", "flight")  # of programs, again and
 LEFT, GAP, LINE, SMALL, TEXT = 30, 14, 17, 9.5, 11  # for the numbers of rows; of text
 LARGEST, LEAST, FRAME = 14, 4.6, 2.4  # of cells; of what is around those that are loaded
 BEYOND = 3  # rows behind the end
+HATCH = 0.9  # wide
 TAPES, TAPE_ROWS, TAPE_LEFT, TAPE = 4, 16, 58, 13
 NAMED = 4  # programs
 
@@ -29,7 +30,8 @@ Corners = Sequence[float]  # left, top, right, bottom
 @public
 def kernel(traffic: KernelTraffic, program: int | tuple[int, ...] | None = None) -> Picture:
     """Each tensor of a launch as a grid of its elements: those that are loaded have an outline, those that
-    are stored a fill. Their colour is that of the program, one of five.
+    are stored a fill. Their colour is that of the program, one of five. Where a mask leaves out what nobody
+    uses, also behind the end, it is hatched.
 
     With a `program` (its index in the grid, or its number): what this one does, with the sectors of memory
     that each of its lines touches. What it asks for outside its tensors is drawn behind their end, and what
@@ -52,7 +54,8 @@ def title(seen: Seen, program: int | None) -> str:
     name, grid, count = seen.traffic.name, seen.traffic.grid, seen.traffic.programs
     if program is not None:
         index = f", {seen.program(program)} in the grid {grid}" if len(grid) > 1 else ""
-        return f"{name}: program {program} of {count}{index}"
+        others = f"of 0–{count - 1}" if count > 1 else "the only one"
+        return f"{name}: program {program} ({others}){index}"
     colours = ", a colour for each" * (count > 1) + ", five in turn" * (count > len(HUES))
     return f"{name}: {counted(count, 'program')}{colours}"
 
@@ -63,6 +66,9 @@ def compose(seen: Seen, program: int | None = None, site: int | None = None, tit
     x, y, bottom = 0.0, 8.0 + 24 * titled, 0.0
     if titled:
         scene.write(1, 10, scene.description, 13, bold=True)
+    number = "; numbers: the programs" * (program is None and seen.traffic.programs > 1)
+    scene.write(1, y - 2, f"outlined: loaded; filled: stored{number}", TEXT)
+    y += LINE + 4
     for memory in range(len(seen.memories)):
         grid = _Grid(seen, memory, program, site)
         if x and x + grid.width > WIDTH:
@@ -90,7 +96,12 @@ class _Grid:
         shape, count, found = self.held.shape, len(self.held.offsets), seen.elements(memory, program, site)
         self.name, self.count, self.vector = ", ".join(self.held.names), count, len(shape) < 2
         long = LONGEST * (1 + (count > LONGEST**2))
-        columns = max(1, min(count, long) if self.vector else shape[-1])
+        self.outside = [
+            one for one in seen.outside(program, site) if one.tensor == ", ".join(self.held.names)
+        ]
+        masked = seen.masked(memory, program, site) if self.held.contiguous else np.zeros(0, dtype=np.int64)
+        end = max([count, int(masked.max(initial=-1)) + 1, *(one.element + 1 for one in self.outside)])
+        columns = max(1, min(end, long) if self.vector else shape[-1])
         rows = math.ceil(count / columns)
         # How an element looks, as a number: raced for, stored, loaded, and by whom or by how many.
         how = 4 * found.raced + 2 * (found.did > LOADED) + (found.did & ~STORED > 0)
@@ -109,7 +120,12 @@ class _Grid:
             self.size += f", columns {self.left} to {self.left + wide - 1}" * (wide < columns)
         room = WIDTH / (1 if wide > MOST_ROWS else 2) - LEFT - GAP / 2
         self.cell = min(LARGEST, room / wide, max(LEAST, room / max(high, 1)))
-        self.outside = [one for one in seen.outside(program, site) if one.tensor == self.name]
+        # Cells that only masked lanes point at, and as many rows behind the end as are drawn.
+        self.hatched = np.full((rows + BEYOND, columns), -1)
+        self.hatched.flat[masked[masked < self.hatched.size]] = 0
+        self.hatched[:rows][keys >= 0] = -1
+        self.hatched = self.hatched[self.top :, self.left :][: len(self.keys) + BEYOND * self.whole]
+        self.hatched = self.hatched[:, : self.keys.shape[1]]
         self.told = self.tell(found)
         words = max(0.58 * TEXT * len(text) for text in (f"{self.name}   {self.size}", *self.told))
         self.width = LEFT + max(wide * self.cell, words)
@@ -136,6 +152,8 @@ class _Grid:
             names = ", ".join(map(str, rivals[:NAMED]))
             more = f" and {len(rivals) - NAMED} more" * (len(rivals) > NAMED)
             lines += [f"with program{'s' * (len(rivals) > 1)} {names}{more}"] * bool(rivals)
+        if (self.hatched >= 0).any():
+            lines.append("hatched: masked")
         kinds = [one.site.kind for one in self.outside]
         for kind in dict.fromkeys(kinds):
             lines.append(f"{counted(kinds.count(kind), kind)} outside the tensor, not carried out")
@@ -151,6 +169,8 @@ class _Grid:
         for key, at, cells in _regions(self.keys, x, y, cell):
             self.region(scene, at, *divmod(key, 2 * self.most), cells)
         short = wide - self.count % self.columns if self.whole and self.count % self.columns else 0
+        if high == 1:
+            wide, short = wide - short, 0
         _lines(scene, (x, y), (cell, cell), (high, wide), short)
         step = _power(SMALL * (1 if cell > SMALL else 2) / cell)
         for row in range(0, high, step) if high > 1 else ():
@@ -160,7 +180,10 @@ class _Grid:
         for column in range(0, wide, step) if high > 1 else ():
             place = x + (column + 0.5) * cell
             scene.write(place, y - 7, str(self.left + column), SMALL, "middle", faint=True)
-        behind, end = np.full((high + BEYOND, wide), -1), y + cell * high
+        behind, end = np.full((high + BEYOND, self.keys.shape[1]), -1), y + cell * high
+        for _, at, cells in _regions(self.hatched, x, y, cell):
+            _hatch(scene, at, cells, cell)
+            end = max(end, at[3])
         if self.whole and self.held.contiguous:
             for one in self.outside:
                 if 0 <= one.element < behind.size:
@@ -269,6 +292,14 @@ def _frame(scene: Scene, at: Corners, colour: str, wide: float = FRAME, dashed: 
     wide = min(wide, 0.28 * min(at[2] - at[0], at[3] - at[1]))
     corners = _corners(*(end + wide / 2 * side for end, side in zip(at, (1, 1, -1, -1), strict=True)))
     scene.line((*corners, corners[0]), wide, colour, dashed=dashed and wide > 2)  # else it is all gaps
+
+
+def _hatch(scene: Scene, at: Corners, cells: tuple[int, int], cell: float) -> None:
+    """One line for each cell, from its lower left corner to its upper right one."""
+    for row, column in np.ndindex(*cells):
+        x, y = at[0] + column * cell, at[1] + row * cell
+        scene.line(((x, y + cell), (x + cell, y)), HATCH, palette.LINE)
+    _frame(scene, at, palette.LINE, HATCH)
 
 
 def _lines(scene: Scene, at: Corners, cell: Corners, count: tuple[int, int], short: int = 0) -> None:

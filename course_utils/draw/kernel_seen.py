@@ -37,6 +37,24 @@ class Seen:
                     row = np.broadcast_arrays(where, self.number(access.program), DID[site.kind], number)
                     rows[memory].append(row)
         self.rows = [np.concatenate(row, axis=1) for row in rows]
+        self.masks = [self._masks(number) for number in range(len(self.memories))]
+
+    def _masks(self, memory: int) -> Array:
+        """What masks leave out of the accesses to this memory: where, counted in its elements from the first,
+        by which program, and in which site."""
+        held, found = self.memories[memory], [np.zeros((3, 0), dtype=np.int64)]
+        for number, site in enumerate(self.sites):
+            for access in site.accesses if memory in site.memories else ():
+                where = (access.masked - held.start) // held.itemsize
+                found.append(np.stack(np.broadcast_arrays(where, self.number(access.program), number)))
+        return np.concatenate(found, axis=1)
+
+    def masked(self, memory: int, program: int | None, site: int | None) -> Array:
+        """Where this program (None: any) has masked lanes in this site (None: any), from the first element
+        on, also behind the last."""
+        where, who, at = self.masks[memory]
+        kept = (where >= 0) & (program is None or who == program) & (site is None or at == site)
+        return np.unique(where[kept])
 
     def number(self, program: tuple[int, ...]) -> int:
         grid = self.traffic.grid

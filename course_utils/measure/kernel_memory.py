@@ -25,7 +25,8 @@ class Access:
     """What one program asked for in one call: the addresses of its live lanes, in bytes, each once and in
     order; the memory that they lie in (of those that overlap, the first), None for outside; `itemsize`: bytes
     of one lane; `block`: the shape of all lanes, masked ones too. `differ`: the addresses to which lanes of
-    one store bring different values."""
+    one store bring different values. `masked`: those of the lanes that the mask leaves out, told once where
+    one call asks for several memories."""
 
     place: Place
     program: tuple[int, int, int]
@@ -34,6 +35,7 @@ class Access:
     memory: int | None
     block: tuple[int, ...]
     differ: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    masked: Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)

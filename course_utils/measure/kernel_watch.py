@@ -248,13 +248,15 @@ class _Guard:
         real = np.zeros(len(lanes), dtype=np.uint64)
         place, program = self.place(kind), tuple(map(int, builder.grid_idx))
         left = np.ones(len(lanes), dtype=bool)
+        masked = [asked[~live].astype(np.int64)]  # until they are noted
 
         def note(memory: int | None, which: Array) -> None:
             found = lanes[which]
             addresses, differ = _once(found), found[:0]
             if kind == "store" and len(addresses) < len(found):
                 differ = _differing(found, np.broadcast_to(value.data, asked.shape)[live][which])
-            access = Access(place, program, addresses, itemsize, memory, asked.shape, differ)
+            rest = masked.pop() if masked else lanes[:0]
+            access = Access(place, program, addresses, itemsize, memory, asked.shape, differ, rest)
             self.now.accesses.append(access)
 
         for numbers in self.now.together:
