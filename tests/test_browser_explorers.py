@@ -515,6 +515,6 @@ def test_the_programs_of_a_kernel_one_by_one(theme, kernel, page):
     expect(slider).to_have_attribute("aria-valuetext", "3")
     assert_drawn_well(kernel, 30)
     line.select_option(index=1)
-    until(lambda: "stored" not in drawn(kernel), "the load alone")
+    until(lambda: "100 stored" not in drawn(kernel), "the load alone")
     line.select_option(index=0)
     press(kernel, "All")
