@@ -128,13 +128,13 @@ def _shares_memory(a: Tensor, b: Tensor) -> bool:
     return any(y.data_ptr() <= x.data_ptr() < y.data_ptr() + y.nbytes() for x, y in ((a, b), (b, a)))
 
 
-def strides(actual: Tensor, expected: Sequence[int]) -> None:
+def strides(actual: Tensor, expected: Sequence[int], *, what: str = "the result") -> None:
     """Checks the strides of a result, in elements, on every dimension of more than one element."""
-    actual, wanted = a_tensor(actual), tuple(expected)
+    actual, wanted = a_tensor(actual, what=what), tuple(expected)
     seen = actual.stride()
     pairs = zip(seen, wanted, actual.shape, strict=False)
     same = len(seen) == len(wanted) and all(a == b or n <= 1 for a, b, n in pairs)
-    true(same, f"the strides of the result are {seen}, expected {wanted}")
+    true(same, f"the strides of {what} are {seen}, expected {wanted}")
 
 
 def unchanged(tensor: Tensor, before: Tensor, *, what: str = "the input") -> None:

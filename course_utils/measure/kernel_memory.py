@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """One line of a kernel that loads or stores. `kind`: load, store or atomic."""
+    """One line of a kernel that does something. `kind`: load, store, atomic or dot."""
 
     kind: str
     file: str
@@ -94,13 +94,17 @@ class Memory:
 
 @dataclass
 class Launch:
-    """One launch of a kernel, as it was watched. `together`: the numbers of memories that overlap, of all."""
+    """One launch of a kernel, as it was watched. `together`: the numbers of memories that overlap, of all.
+    `loose`: loads whose mask left something out, with no `other` for it; `rounds`: each `tl.dot` that rounds
+    float32 to TF32 on a GPU."""
 
     name: str
     grid: tuple[int, int, int] = (1, 1, 1)
     memories: list[Memory] = field(default_factory=list)
     together: list[tuple[int, ...]] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
+    loose: set[Place] = field(default_factory=set)
+    rounds: set[Place] = field(default_factory=set)
 
 
 def pieces(addresses: Array, itemsize: int, piece: int) -> Array:

@@ -71,6 +71,7 @@ def guard() -> _Guard:
     replace(builder, "create_masked_store", now.store)
     replace(builder, "create_atomic_rmw", now.atomic)
     replace(builder, "create_atomic_cas", now.compare_and_swap)
+    replace(builder, "create_dot", now.dot)
     return now
 
 
@@ -206,6 +207,8 @@ class _Guard:
     ) -> Any:
         if other is None:
             other = self.undefined(pointers)
+            if not np.all(mask.data):
+                self.now.loose.add(self.place("load"))
         return original(builder, *self.seen("load", builder, pointers, mask), other, *others, **how)
 
     def undefined(self, pointers: Any) -> Any:
@@ -238,6 +241,13 @@ class _Guard:
         pointers, mask = self.seen("atomic", builder, pointers, every)
         # It takes no mask.
         return original(builder, pointers, old, new, *others) if mask.data.all() else old
+
+    def dot(
+        self, original: Any, builder: Any, a: Any, b: Any, total: Any, precision: Any, *others: Any
+    ) -> Any:
+        if a.dtype.scalar.is_fp32() and precision.name == "TF32":
+            self.now.rounds.add(self.place("dot"))
+        return original(builder, a, b, total, precision, *others)
 
     def seen(self, kind: str, builder: Any, pointers: Any, mask: Any, value: Any = None) -> tuple[Any, Any]:
         """Notes what is asked for, and gives the real pointers and a mask without what lies outside."""

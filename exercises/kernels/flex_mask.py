@@ -9,7 +9,8 @@ tokens of a document need not be neighbours.
 
 - Rows differ. The blocks are listed once for all heads.
 - A block is computed only if one of its pairs counts.
-- A block whose pairs all count is a full block, for which `mask_mod` isn't called.
+- A block whose pairs all count is a full block, for which `mask_mod` isn't called. A block that reaches
+  behind the row's last token is none.
 
 `flex_mask(torch.tensor([[0, 0, 1, 1]]), 4, 2)` computes 2 of its 4 blocks.
 """
@@ -50,8 +51,13 @@ _DRAWN = {
     "rows that differ": "torch.arange(96, device=device).view(2, 48) // 20, 30, 8",
     "not neighbours": "torch.arange(64, device=device).view(1, 64) // 8 % 3, 40, 8",
     "50 tokens": "torch.arange(50, device=device).view(1, 50) // 30, 12, 16",
+    "17 tokens": "torch.zeros(1, 17, device=device).long(), 17, 16",
+    "two in one block": "torch.tensor([[0, 2] * 4 + [1] * 8 + [2, 0] * 4], device=device), 24, 8",
+    "ends that agree": "torch.tensor([[0, 1, 1, 0] * 8], device=device), 32, 4",
+    "drawn": "torch.randint(2, (2, 42), device=device), 30, 4",
 }
 _CASES = {label: f"document, window, block = {code}" for label, code in _DRAWN.items()}
+_CASES["drawn"] = f"torch.manual_seed(0)\n{_CASES['drawn']}"
 
 
 def _truth(t):
@@ -101,8 +107,9 @@ def _first(blocks):
 def pairs(t, device):
     """The right pairs count
 
-    `mask_mod` gets indices and says whether a query sees a key. Indices count on from one document to the
-    next, so a window reaches into the document before, unless the two numbers are compared.
+    `mask_mod` gets indices and says whether a query sees a key. Indices count the tokens of the row, and so
+    does the window, whatever lies between. Two tokens are of one document if their numbers are equal, with
+    others between them too.
     """
     mask, (rows, tokens) = _made(t, device), t.document.shape
     found = create_mask(mask.mask_mod, rows, 1, tokens, tokens, device=device)
@@ -114,7 +121,8 @@ def blocks_computed(t, device):
     """A block is computed if one of its pairs counts, and no other is
 
     A block that isn't listed is neither loaded nor computed: this is what a `BlockMask` saves. With more
-    blocks the result is the same, and with fewer it is wrong.
+    blocks the result is the same, and with fewer it is wrong. The first and the last document of a block
+    don't say which others it holds.
     """
     mask, needed = _made(t, device), _tiles(t).any(4).any(2)
     found = _listed(t, mask, mask.kv_num_blocks, mask.kv_indices)
@@ -130,8 +138,8 @@ def blocks_computed(t, device):
 def full_blocks(t, device):
     """A block is full where all of its pairs count, and no other is
 
-    In a full block the compiled kernel doesn't call `mask_mod`. In the others it does, for each pair. A block
-    that reaches behind the last token isn't full.
+    In a full block the compiled kernel doesn't call `mask_mod`. In the others it does, for each pair. The
+    corners of a block don't say what holds inside. A block that reaches behind the last token isn't full.
     """
     mask, whole = _made(t, device), _tiles(t).all(4).all(2)
     full = _listed(t, mask, mask.full_kv_num_blocks, mask.full_kv_indices)

@@ -6,7 +6,7 @@ matrices, both float32 or both float16. No size is 0; `tile` is a power of two, 
 - A program computes one `tile` × `tile` tile of the result, from tiles that are no larger.
 - Each element of `a` is loaded once for each tile column of the result, and each element of `b` once for each
   tile row. Each element of the result is stored once.
-- Products and sums are in float32; the result has the dtype of `a`.
+- Products and sums are in float32, also on a GPU; the result has the dtype of `a`.
 - No program touches an address outside the tensors.
 
 Write the kernel above `matmul_kernel`, in the same cell.
@@ -21,11 +21,15 @@ from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits.kernels import (
     a_program_for_each,
     as_often,
+    exact_products,
     inside,
     launched,
+    loose_loads_told,
     once,
     small_blocks,
+    untouched,
     unwritten_is_nan,
+    watched,
 )
 
 exercise = Exercise(
@@ -68,11 +72,16 @@ tile = 16
 """
 
 
+_CALL = "matmul_kernel(a, b, tile)"
+
+
 def _compare(t, factor):
-    with unwritten_is_nan():
-        result = expect.a_tensor(t.call("matmul_kernel(a, b, tile)"))
+    wanted = t.a.double() @ t.b.double()
+    with unwritten_is_nan(), untouched():
+        result = expect.a_tensor(t.call(_CALL))
     expect.equal(result.dtype, t.a.dtype, what="the dtype of the result")
-    expect.close(result, t.a.double() @ t.b.double(), factor=factor)
+    with loose_loads_told(t, _CALL):
+        expect.close(result, wanted, factor=factor)
 
 
 @exercise.check(
@@ -82,8 +91,7 @@ def values(t, device):
     """The result is `a @ b`, whatever the sizes are
 
     A grid that is rounded down leaves rows or columns of the result as `torch.empty` made them. One step in K
-    is 1 element in `a`, and N elements in `b`. On a GPU `tl.dot` may round float32 to TF32, which has 10 bits
-    behind the point, unless it is told `input_precision="ieee"`.
+    is 1 element in `a`, and N elements in `b`.
     """
     _compare(t, 16)
 
@@ -108,13 +116,23 @@ def half(t, device):
 
 @exercise.check(isolated=True, needs="triton", cases=_COUNTED)
 def addresses(t):
-    """No program goes beyond the end of a tensor
+    """A kernel computes the result, and no program goes beyond the end of a tensor
 
     A tile reaches beyond the matrix in two directions, so its mask has two parts. What lies beyond K in one
     tile may be multiplied by a 0 of the other, and the result is right; the load was carried out all the
     same. (And 0 times inf is nan.)
     """
-    inside(launched(t, "matmul_kernel(a, b, tile)"))
+    inside(launched(t, _CALL))
+
+
+@exercise.check(isolated=True, needs="triton", cases={"tiles of 32": _CASES["tiles of 32"]})
+def exact(t):
+    """No product of float32 is rounded on a GPU
+
+    There `tl.dot` rounds float32 to TF32, with 10 bits behind the point, unless it is told
+    `input_precision="ieee"`. The interpreter doesn't round, so the values are right here.
+    """
+    exact_products(watched(t, _CALL))
 
 
 @exercise.check(isolated=True, needs="triton", cases=_COUNTED)
@@ -125,7 +143,7 @@ def traffic(t):
     columns of the result, so `a` is loaded N / `tile` times, rounded up, and `b` M / `tile` times. A tile
     twice as large halves both.
     """
-    launches = launched(t, "matmul_kernel(a, b, tile)")
+    launches = watched(t, _CALL)
     for name, other in (("a", t.b.shape[1]), ("b", t.a.shape[0])):
         often = math.ceil(other / t.tile)
         tiles = "tile column" if name == "a" else "tile row"
@@ -139,7 +157,7 @@ def stored(t):
     The sum stays with the program until all of K has been added, and goes to memory as a whole. A sum that
     lies in memory is loaded and stored again in each step.
     """
-    once(t, launched(t, "matmul_kernel(a, b, tile)"), [], ["found"])
+    once(t, watched(t, _CALL), [], ["found"])
 
 
 @exercise.check(isolated=True, needs="triton", cases=_COUNTED)
@@ -149,7 +167,7 @@ def tiles(t):
     What a program holds has to stay the same when K grows, and a strip as long as K doesn't. Programs are
     what runs side by side: one for each tile.
     """
-    launches = launched(t, "matmul_kernel(a, b, tile)")
+    launches = watched(t, _CALL)
     small_blocks(launches, t.tile**2)
     count = math.ceil(len(t.a) / t.tile) * math.ceil(t.b.shape[1] / t.tile)
     a_program_for_each(launches, count, "tiles of the result")

@@ -160,13 +160,9 @@ mistakes = [
     Edit("64 keys at a time", _KEYS, _ALL_KEYS, told_by="blocks"),
 ]
 _OTHER_0 = "behind d the other tile holds 0, and what lies behind T is hidden or not stored"
-_TF32 = "the default rounds to TF32 on a GPU, and not in the interpreter"
 equivalent = {
     **{f"line {line}: `0` -> `{by}`": _OTHER_0 for line in (11, 19) for by in (1, -1)},
     **{f"line 20: `0` -> `{by}`": "the weights behind T are 0" for by in (1, -1)},
-    "line 21: `tl.dot(queries, tl.trans(keys), input_precision='ieee')` -> "
-    "`tl.dot(queries, tl.trans(keys))`": _TF32,
-    "line 26: `tl.dot(weights, values, input_precision='ieee')` -> `tl.dot(weights, values)`": _TF32,
 }
 not_tried = {
     "hard numbers": "scores of 1,000 and -1,000 are tried, and hidden ones",

@@ -104,7 +104,12 @@ mistakes = [
         told_by="values",
     ),
     Edit("no factor", " / (1 - p)", "", told_by="values"),
-    Edit("keeps a share of p", "< p, 0.0, kept", "< p, kept, 0.0", told_by="values"),
+    Edit(
+        "the seed of the last call",
+        "ctx.p, ctx.seed = p, seed",
+        "type(ctx).p, type(ctx).seed = p, seed",
+        told_by="two_calls",
+    ),
     Edit("another mask in backward", "ctx.seed), None", "ctx.seed + 1), None", told_by="gradient"),
     Edit("takes g as contiguous", "grad.contiguous()", "grad", told_by="gradient"),
     Edit(
@@ -122,7 +127,6 @@ mistakes = [
     ),
 ]
 equivalent = {
-    "line 12: `tl.rand(seed, offsets) < p` -> `tl.rand(seed, offsets) <= p`": "no number of these is `p`",
     "line 30: `1024` -> `1023`": "at most a program more, all of it masked",
 }
 not_tried = {

@@ -8,9 +8,10 @@ and its checks say what is missing.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from course_utils.exercise import expect
 from course_utils.exercise.given import Given
 from course_utils.exercise.kits import derivatives
 from course_utils.measure.kernel import KernelTraffic
+from course_utils.measure.kernel_memory import Access, Place
 from course_utils.measure.kernel_watch import interpret
 from course_utils.measure.modes import Noting
 
@@ -41,9 +43,12 @@ __all__ = [
     "as_often",
     "because",
     "computed",
+    "exact_products",
     "inside",
     "keeps",
     "launched",
+    "loose_loads_told",
+    "most_at_once",
     "most_in_a_program",
     "no_race",
     "once",
@@ -88,6 +93,14 @@ _CALLERS = (
     "What a function is given belongs to its caller, who may need it again. A kernel that stores there "
     "changes it; memory for a result is `torch.empty_like`'s."
 )
+_RUNS_ON = (
+    "A block that is wider than what is left of a row runs on into the next one. The mask of a tile has a "
+    "part for rows and one for columns; to compare offsets with the number of elements is neither."
+)
+_LOOSE = (
+    "Where its mask leaves something out a load may hold anything, unless `other` says what: on a GPU what "
+    "lay there before, here NaN. What comes of it in a sum counts."
+)
 _POWERS = (
     "Triton compiles blocks whose sides are powers of two, and no others. A mask leaves out what is too much."
 )
@@ -103,7 +116,7 @@ def launched(
 ) -> list[KernelTraffic]:
     """Like `watched`, and raises `Mismatch` where there are none, or where operators of torch computed
     something. `copies`: torch may copy."""
-    return computed(*_watched(t, call, name, shuffle), copies=copies)
+    return computed(*_watched(t, call, name, shuffle), copies=copies, by=call)
 
 
 def _watched(t: Given, call: str, name: str, shuffle: int | None) -> tuple[list[KernelTraffic], list[str]]:
@@ -115,14 +128,16 @@ def _watched(t: Given, call: str, name: str, shuffle: int | None) -> tuple[list[
     return launches, ran.names
 
 
-def computed(launches: list[KernelTraffic], ran: list[str], *, copies: bool = True) -> list[KernelTraffic]:
+def computed(
+    launches: list[KernelTraffic], ran: list[str], *, copies: bool = True, by: str
+) -> list[KernelTraffic]:
     """These launches, where they did what there was to compute. `ran`: torch's own operators, by name;
-    `copies`: these may copy."""
+    `copies`: these may copy; `by`: the call."""
     expect.looked()
     others = [one for one in ran if _base(one) not in _ALLOWED]
     if not launches or others:
         told = f"torch's own operators ran: {', '.join(dict.fromkeys(others))}"
-        what = told if launches else "no kernel was launched"
+        what = told if launches else f"no kernel was launched by `{by}`"
         raise expect.Mismatch(what, "expected: a kernel of yours computes the result", why=_BY_KERNELS)
     if moved := {} if copies else dict.fromkeys(one for one in ran if _base(one) in _COPIES):
         told = f"torch moved elements: {', '.join(moved)}"
@@ -174,7 +189,7 @@ def times(launches: list[KernelTraffic], tensor: Tensor, *kinds: str) -> Tensor:
     """How often accesses of these kinds ask for each element of a tensor, over all launches, also where a
     kernel was given a view of it."""
     counts = torch.zeros(_span(tensor), dtype=torch.int64)
-    for _, elements in _asked(launches, tensor, kinds):
+    for *_, elements in _asked(launches, tensor, kinds):
         counts[elements] += 1
     return counts.as_strided(tensor.shape, tensor.stride())
 
@@ -182,9 +197,27 @@ def times(launches: list[KernelTraffic], tensor: Tensor, *kinds: str) -> Tensor:
 def most_in_a_program(launches: list[KernelTraffic], tensor: Tensor, *kinds: str) -> int:
     """How many elements of this tensor the program asks for that asks for most of them."""
     counts: Counter[Any] = Counter()
-    for program, elements in _asked(launches, tensor, kinds):
-        counts[program] += len(elements)
+    for launch, access, elements in _asked(launches, tensor, kinds):
+        counts[launch, access.program] += len(elements)
     return max(counts.values(), default=0)
+
+
+def most_at_once(launches: list[KernelTraffic], tensor: Tensor, *kinds: str) -> int:
+    """How many elements of this tensor the largest block asks for, masked ones not counted."""
+    return max((len(elements) for *_, elements in _asked(launches, tensor, kinds)), default=0)
+
+
+def _runs_on(launches: list[KernelTraffic], tensor: Tensor, kinds: tuple[str, ...]) -> bool:
+    """Whether a block of two dimensions runs from one row of this tensor into the next, and is no
+    rectangle."""
+    width = tensor.shape[-1] if tensor.dim() > 1 and tensor.is_contiguous() else 0
+    for _, access, elements in _asked(launches, tensor, kinds):
+        if width and sum(side > 1 for side in access.block) > 1:
+            rows, columns = (len(np.unique(part)) for part in np.divmod(elements, width))
+            goes_on = (np.diff(elements) == 1) & (elements[1:] % width == 0)
+            if rows * columns > len(elements) and goes_on.any():
+                return True
+    return False
 
 
 def _span(tensor: Tensor) -> int:
@@ -194,16 +227,16 @@ def _span(tensor: Tensor) -> int:
 
 def _asked(
     launches: list[KernelTraffic], tensor: Tensor, kinds: tuple[str, ...]
-) -> Iterator[tuple[Any, Any]]:
-    """Each access of these kinds to the memory of a tensor: by which program of which launch, and to which
-    elements, counted from the first."""
+) -> Iterator[tuple[int, Access, Any]]:
+    """Each access of these kinds to the memory of a tensor: the number of the launch, and which elements it
+    asks for, counted from the first."""
     for number, launch in enumerate(one.launch for one in launches):
         for access in launch.accesses:
             if access.memory is not None and access.place.kind in kinds:
                 memory = launch.memories[access.memory]
                 away = np.unique(access.addresses) - memory.start + memory.real - tensor.data_ptr()
                 element = away // tensor.element_size()
-                yield (number, access.program), element[(element >= 0) & (element < _span(tensor))]
+                yield number, access, element[(element >= 0) & (element < _span(tensor))]
 
 
 _DID = {"loaded": ("load", "atomic"), "stored": ("store", "atomic")}  # an atomic does both
@@ -229,7 +262,8 @@ def as_often(
         size = tensor.element_size()
         total, least = int(counts.sum()) * size, int(wanted.sum()) * size
         in_all = f"in all {total:,} bytes of `{name}` were {did}, expected {least:,}"
-        raise expect.Mismatch(f"{told}: {because}" if because else told, in_all)
+        why = _RUNS_ON if came > right and _runs_on(launches, tensor, _DID[did]) else ""
+        raise expect.Mismatch(f"{told}: {because}" if because else told, in_all, why=why)
 
 
 def once(t: Given, launches: list[KernelTraffic], loaded: list[str], stored: list[str]) -> None:
@@ -250,6 +284,45 @@ def unwritten_is_nan() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warns)
+
+
+@contextlib.contextmanager
+def loose_loads_told(t: Given, call: str) -> Iterator[None]:
+    """Where a `Mismatch` inside is about the result of a call, and this has NaN that a kernel stored and
+    loads without `other`, it says that such a load may hold anything."""
+    try:
+        yield
+    except expect.Mismatch as told:
+        if os.environ.get("TRITON_INTERPRET") == "1" and (lines := _loose(t, call)):
+            told.lines.append(f"there is no `other` in {lines}")
+            told.why = told.why or _LOOSE
+        raise
+
+
+def _loose(t: Given, call: str) -> str:
+    """The lines of its loads without `other`, where NaN that its kernels stored is what it returns."""
+    with unwritten_is_nan(), measure.kernels() as launches:
+        result = t.call(call)
+    nan = result.isnan()
+    if nan.any() and times(launches, result, *_DID["stored"])[nan].all():
+        return _lines(place for launch in launches for place in launch.launch.loose)
+    return ""
+
+
+def exact_products(launches: list[KernelTraffic]) -> None:
+    """No `tl.dot` rounds float32 to TF32 on a GPU."""
+    lines = _lines(place for launch in launches for place in launch.launch.rounds)
+    told = f"float32 becomes TF32 on a GPU in {lines}"
+    if lines:
+        raise expect.Mismatch(told, 'expected: `input_precision="ieee"`')
+    expect.looked()
+
+
+def _lines(places: Iterable[Place]) -> str:
+    """The first of them, and how many more there are."""
+    found = sorted({(one.line, one.file) for one in places})
+    shown = [f"line {line}, `{linecache.getline(file, line).strip()}`" for line, file in found[:1]]
+    return ", ".join(shown + [f"and {len(found) - 1} more"] * (len(found) > 1))
 
 
 def small_blocks(launches: list[KernelTraffic], most: int = 1024) -> None:
