@@ -384,6 +384,37 @@ def test_an_answer_by_torchs_operators_is_told_what_the_task_is_about():
     assert report.told_by == "addresses" and report.why.startswith("Torch's operators give the right values")
 
 
+@triton.jit
+def double_tile(x, out, rows, columns, MASKED: tl.constexpr, B: tl.constexpr):
+    """B rows in steps of B columns. `MASKED`: with a part for each, not by the number of elements."""
+    i = tl.program_id(0) * B + tl.arange(0, B)[:, None]
+    j = tl.program_id(1) * B + tl.arange(0, B)[None, :]
+    inside = (i < rows) & (j < columns)
+    tile = tl.load(x + i * columns + j, mask=inside if MASKED else i * columns + j < rows * columns)
+    eye = tl.where(tl.arange(0, B)[:, None] == tl.arange(0, B)[None, :], 2.0, 0.0)
+    tl.store(out + i * columns + j, tl.dot(tile, eye), mask=inside)
+
+
+def doubled(x, masked):
+    out = torch.zeros_like(x)
+    double_tile[(1, 2)](x, out, *x.shape, MASKED=masked, B=16)
+    return out
+
+
+def test_a_tile_that_runs_into_the_next_row_a_dot_that_rounds_and_a_load_without_other():
+    t = expect.given("x = torch.ones(10, 20)", doubled=doubled)
+    launches = kernels.launched(t, "doubled(x, False)")
+    with pytest.raises(expect.Mismatch, match=r"`x\[1, 0\]` was loaded 2 times") as told:
+        kernels.once(t, launches, ["x"], [])
+    assert "part for rows and one for columns" in told.value.why
+    with pytest.raises(expect.Mismatch, match=r"becomes TF32 on a GPU in line \d+, `tl.store\(out"):
+        kernels.exact_products(launches)
+    kernels.once(t, kernels.launched(t, "doubled(x, True)"), ["x"], [])
+    with pytest.raises(expect.Mismatch) as told, kernels.loose_loads_told(t, "doubled(x, True)"):
+        expect.close(t.call("doubled(x, True)"), 2 * t.x.double())
+    assert "there is no `other` in line" in told.value.lines[-1] and "may hold anything" in told.value.why
+
+
 def test_what_is_guarded_goes_on_with_a_warning():
     measure.guard_kernels()
     storage = torch.full((4 * WIDTH,), 7.0)

@@ -1,7 +1,8 @@
 """Dropout that keeps a seed
 
 Write an `autograd.Function` whose two passes are kernels: `DropoutKernel.apply(x, p, seed)`, for a
-contiguous `x` of float32 or float16, of any shape (none and 0 too), `0 <= p < 1`, and an integer `seed`.
+contiguous `x` of float32 or float16, `0 <= p < 1`, and an integer `seed`. `x` has any shape, `()` and
+`(0, 3)` too.
 
 - Element `i`, counted over all of `x`, becomes 0 where `tl.rand(seed, i) < p`, whatever it was; elsewhere
   it is divided by `1 - p`.

@@ -9,8 +9,8 @@ tokens of a document need not be neighbours.
 
 - Rows differ. The blocks are listed once for all heads.
 - A block is computed only if one of its pairs counts.
-- A block whose pairs all count is a full block, for which `mask_mod` isn't called. A block that reaches
-  behind the row's last token is none.
+- A block whose pairs all count is a full block, for which `mask_mod` isn't called. Behind the last token no
+  pair counts.
 
 `flex_mask(torch.tensor([[0, 0, 1, 1]]), 4, 2)` computes 2 of its 4 blocks.
 """

@@ -293,7 +293,7 @@ def loose_loads_told(t: Given, call: str) -> Iterator[None]:
     try:
         yield
     except expect.Mismatch as told:
-        if os.environ.get("TRITON_INTERPRET") == "1" and (lines := _loose(t, call)):
+        if lines := _loose(t, call):
             told.lines.append(f"there is no `other` in {lines}")
             told.why = told.why or _LOOSE
         raise
