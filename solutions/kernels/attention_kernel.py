@@ -166,6 +166,5 @@ equivalent = {
 }
 not_tried = {
     "hard numbers": "scores of 1,000 and -1,000 are tried, and hidden ones",
-    "left alone": "nothing is written but the result",
     "seeds": "the numbers don't matter",
 }

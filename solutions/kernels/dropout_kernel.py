@@ -122,7 +122,7 @@ mistakes = [
     Edit(
         "one large block",
         "_drop[(triton.cdiv(n, 1024),)](x, y, p, seed, n, BLOCK=1024)",
-        "_drop[(1,)](x, y, p, seed, n, BLOCK=triton.next_power_of_2(n))",
+        "_drop[(1,)](x, y, p, seed, n, BLOCK=triton.next_power_of_2(n + 1))",
         told_by="addresses",
     ),
 ]
