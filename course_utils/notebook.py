@@ -119,7 +119,8 @@ def solution(answer: Answer) -> Note:
 
 @public
 def starter(answer: Answer) -> Note:
-    """Gives an exercise's first cell back, as it was: in a new cell below. Your own is left alone."""
+    """Gives an exercise's first cell back, as it was: in a new cell below. Your own is left alone. Where
+    each reader has a copy of their own, that one."""
     from IPython import get_ipython
 
     from course_utils.grading.report import Note
@@ -127,7 +128,8 @@ def starter(answer: Answer) -> Note:
     exercise = _find(answer, _names_of_reader())
     if isinstance(exercise, Note):
         return exercise
-    title, code = f"{exercise.full_name} · the first cell, as it was", exercise.starter_source
+    title = f"{exercise.full_name} · the first cell, as it was"
+    code = _record().own_copy(exercise)
     shell = get_ipython()
     if getattr(shell, "kernel", None) is None:
         return Note(title, "", code)

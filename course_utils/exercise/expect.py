@@ -24,7 +24,7 @@ from course_utils.exercise.compare import (
     symptom,
 )
 from course_utils.exercise.given import Given, example, given, situation
-from course_utils.exercise.mismatch import CannotCheck, Mismatch, looked, looking
+from course_utils.exercise.mismatch import CannotCheck, Mismatch, looked, looking, note, noting
 
 __all__ = [
     "CannotCheck",
@@ -42,6 +42,8 @@ __all__ = [
     "left_alone",
     "looked",
     "looking",
+    "note",
+    "noting",
     "own_storage",
     "raises",
     "same_storage",

@@ -89,12 +89,14 @@ Mistake = Edit | Wrong
 
 @dataclass
 class Exercise:
-    """One exercise. `core`: on the shortest way through its lesson. The fields after it are filled in when
-    its file is loaded."""
+    """One exercise. `core`: on the shortest way through its lesson. `copies`: where each reader starts from a
+    copy of their own, the source of the copy with a number, in which a line says `copy = ` and the number.
+    The fields after it are filled in when its file is loaded."""
 
     minutes: int
     hints: list[str]
     core: bool = False
+    copies: Callable[[int], str] | None = None
     name: str = ""
     topic: str = ""
     path: Path = Path()
@@ -112,6 +114,11 @@ class Exercise:
     @property
     def full_name(self) -> str:
         return full_name(self.title, self.answer_name)
+
+    def started_from(self, source: str) -> str:
+        """The starter that this source of an answer was made from: of the copy that it says it is."""
+        copy = re.search(r"^\s+copy = (\d+)", source, re.MULTILINE)
+        return self.copies(int(copy[1])) if self.copies and copy else self.starter_source
 
     def starter(self, answer: Any) -> Any:
         """Decorator: the code that the reader starts from."""

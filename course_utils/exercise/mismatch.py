@@ -8,6 +8,8 @@ from course_utils.exercise.given import example
 
 # How often something was looked at, while a check runs.
 _looks: ContextVar[list[int] | None] = ContextVar("looks", default=None)
+# What it says although it passes.
+_notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 
 
 class Mismatch(AssertionError):
@@ -37,6 +39,24 @@ def looking() -> Iterator[list[int]]:
         yield found
     finally:
         _looks.reset(token)
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[str]]:
+    """Yields the list that `note` adds to inside."""
+    found: list[str] = []
+    token = _notes.set(found)
+    try:
+        yield found
+    finally:
+        _notes.reset(token)
+
+
+def note(line: str) -> None:
+    """A line that the report shows below the check that runs, also where it passes."""
+    notes = _notes.get()
+    if notes is not None and line:
+        notes.append(line)
 
 
 def looked() -> None:

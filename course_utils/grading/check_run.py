@@ -65,11 +65,11 @@ class Place:
 
 @dataclass
 class Outcome:
-    """What came of one check. `message` is what the reader is told, line by line, code in backticks;
-    `symptom`, a true sentence about the answer, where one is known; `why`, what is told in the place of the
-    check's. `device` is None for a check that does not ask for one. `looks`: how often it looked at
-    something. `disturbed`: the answer changed what decides checks. `error` is the live exception, in the
-    process where it was raised."""
+    """What came of one check. `message` is what the reader is told, line by line, code in backticks; where it
+    passed, what it noted; `symptom`, a true sentence about the answer, where one is known; `why`, what is
+    told in the place of the check's. `device` is None for a check that does not ask for one. `looks`: how
+    often it looked at something. `disturbed`: the answer changed what decides checks. `error` is the live
+    exception, in the process where it was raised."""
 
     check: str
     title: str
@@ -135,13 +135,13 @@ def run(
     started = time.perf_counter()
     inside = contextlib.ExitStack()
     with inside, clean_room(shared) as room, expect.looking() as looks, fixtures(check, place) as values:
-        lost = inside.enter_context(_lost_in_threads())
+        lost, notes = inside.enter_context(_lost_in_threads()), inside.enter_context(expect.noting())
         try:
             with _alarm(deadline), _memory_ceiling(deadline), _own_names(check, room):
                 if isinstance(answer, ToMake):
                     answer = answer.make()
                 cases.call(check, answer, values)
-            outcome.state = PASSED
+            outcome.state, outcome.message = PASSED, notes
         except (expect.Mismatch, expect.CannotCheck) as error:
             if _by_the_answer(error, check):
                 outcome.state, outcome.error = RAISED, error

@@ -189,8 +189,7 @@ def _torch_state(room: Room) -> Iterator[None]:
         with (
             torch.inference_mode(False),
             torch.enable_grad(),
-            torch.autocast("cpu", enabled=False),
-            _no_cuda_autocast(),
+            _no_autocast(),
             _no_default_device(room),
         ):
             yield
@@ -209,13 +208,20 @@ def _torch_state(room: Room) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_cuda_autocast() -> Iterator[None]:
-    if torch.is_autocast_enabled("cuda"):
-        with torch.autocast("cuda", enabled=False):
-            yield
-    else:
+def _no_autocast() -> Iterator[None]:
+    # Not by a region: the copies of weights that regions make are kept until the outermost one ends, and an
+    # answer that trains would go on with its first ones. Inside a region of the reader's none are kept.
+    cached = torch.is_autocast_cache_enabled()
+    before = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+    for kind in before:
+        torch.set_autocast_enabled(kind, False)
+    torch.set_autocast_cache_enabled(cached and not any(before.values()))
+    try:
         yield
-        torch.set_autocast_enabled("cuda", False)
+    finally:
+        for kind, enabled in before.items():
+            torch.set_autocast_enabled(kind, enabled)
+        torch.set_autocast_cache_enabled(cached)
 
 
 @contextlib.contextmanager

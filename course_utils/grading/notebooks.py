@@ -87,7 +87,7 @@ def grade_all(submitted: list[Submitted], jobs: int, on_done: Callable[[Graded],
 def _grade(one: Submitted, forks: Forks) -> Graded:
     graded, folder = Graded(one.path, one.error), str(one.path.absolute().parent)
     for exercise, lesson, recipe in one.answers:
-        if recipe is None or same_code(recipe.source, exercise.starter_source):
+        if recipe is None or same_code(recipe.source, exercise.started_from(recipe.source)):
             of = exercise.name, exercise.topic, exercise.title, exercise.answer_name
             report = Report(*of, not_attempted=True)
         else:

@@ -15,7 +15,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 def is_starter(exercise: Exercise, answer: Any) -> bool:
     """Whether the answer, a function or a class, is the starter. False where it has no source."""
-    return any(same_code(source, exercise.starter_source) for source in _sources(answer))
+    return any(same_code(source, exercise.started_from(source)) for source in _sources(answer))
 
 
 def same_code(source: str, starter: str) -> bool:

@@ -16,6 +16,7 @@ import fcntl
 import itertools
 import json
 import os
+import secrets
 import threading
 import time
 import uuid
@@ -26,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from course_utils.exercise import Exercise
 from course_utils.exercise.states import WRONG
 from course_utils.lessons.catalog import default_root
 
@@ -110,6 +112,19 @@ class Record:
         """Notes that the solution was shown."""
         self._add("seen", exercise)
 
+    def own_copy(self, exercise: Exercise) -> str:
+        """What this reader starts from: a copy of their own where the exercise has copies. Its number is
+        drawn when it is first asked for."""
+        if exercise.copies is None:
+            return exercise.starter_source
+        self._exchange()
+        drawn = sorted((e for e in self._known.values() if e["kind"] == "copy"), key=lambda e: e["at"])
+        numbers = [one["number"] for one in drawn if one["exercise"] == exercise.name]
+        if not numbers:
+            numbers = [1 + secrets.randbelow(9999)]
+            self._add("copy", exercise.name, number=numbers[0])
+        return exercise.copies(numbers[0])
+
     def forget(self, exercise: str) -> Row:
         """From here on, what happened in this exercise counts no more; in the file it stays. Returns where
         it stood."""
@@ -168,7 +183,7 @@ class Record:
         for entry in entries:
             if entry["kind"] == "forgotten":
                 found.pop(entry["exercise"], None)
-            else:
+            elif entry["kind"] != "copy":  # of a starter, drawn before anything was done
                 found.setdefault(entry["exercise"], []).append(entry)
         return found
 

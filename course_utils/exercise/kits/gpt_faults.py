@@ -6,6 +6,7 @@ A copy of the class has six, one for each lesson in `LESSONS`, drawn by its numb
 import inspect
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from course_utils.exercise.kits.gpt import GPT
 
@@ -75,7 +76,8 @@ FAULTS = (
         "05",
         "every epoch had the same order",
         "        while True:\n            mixed",
-        "        first = order.get_state()\n        while True:\n            order.set_state(first)\n            mixed",
+        "        first = order.get_state()\n        while True:\n"
+        "            order.set_state(first)\n            mixed",
     ),
     Fault(
         "05",
@@ -151,3 +153,22 @@ def source(copy: int, faults: list[Fault]) -> str:
             raise ValueError(f"{fault.healthy!r} stands {text.count(fault.healthy)} times in the class")
         text = text.replace(fault.healthy, fault.sick)
     return text
+
+
+def copy_of(copy: int) -> str:
+    """The source of the copy with this number."""
+    return source(copy, drawn(copy))
+
+
+def healing(copy: int) -> dict[str, str]:
+    """What has to become what in the copy with this number."""
+    return {fault.sick: fault.healthy for fault in drawn(copy)}
+
+
+def healed(answer: Any, lesson: str) -> str:
+    """The fault that this answer's copy came with, of this lesson, as one that is healed; no text for an answer
+    that doesn't say which copy it is."""
+    copy = getattr(answer, "copy", None)
+    if not isinstance(copy, int):
+        return ""
+    return f"healed: {drawn(copy)[LESSONS.index(lesson)].said}"

@@ -1,0 +1,135 @@
+"""A short training run of a capstone's class, recorded: what each forward saw, what each step found."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from course_utils import measure
+from course_utils.exercise.once import done_before
+
+# A text in which each character comes once tells from where a window is.
+LETTERS, CONTEXT, SIZE, PARTS, RATE, EVERY, STEPS = 200, 8, 4, 2, 4e-3, 5, 20
+Answer = Callable[..., nn.Module]
+
+
+def tiny(answer: Answer, layers: int = 2, dropout: float = 0.0, letters: int = LETTERS) -> nn.Module:
+    """The reader's class, small."""
+    torch.manual_seed(0)
+    return answer(letters, context=CONTEXT, width=16, heads=2, layers=layers, dropout=dropout)
+
+
+def all_parameters(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Those of the model, and those of modules that only a list of it holds."""
+    found = dict(model.named_parameters())
+    for name, value in vars(model).items():
+        if isinstance(value, list | tuple):
+            for i, part in enumerate(value):
+                if isinstance(part, nn.Module):
+                    found |= {f"{name}[{i}].{inner}": p for inner, p in part.named_parameters()}
+    return list(found.items())
+
+
+@dataclass(eq=False)
+class Forward:
+    """One call of the model. `ids`: the characters that it saw; `of_now`: whether its weights of that moment
+    give the same scores."""
+
+    step: int
+    training: bool
+    grad: bool
+    ids: set[int]
+    of_now: bool
+
+
+@dataclass(eq=False)
+class Step:
+    """One step of the optimizer. `grads`: as it found them; `came`: what the backwards since the last step
+    brought; `backwards`: what these were called on; `losses`: what `loss` returned, as often."""
+
+    rate: float
+    grads: dict[Tensor, Tensor]
+    came: dict[Tensor, Tensor]
+    losses: list[float]
+    backwards: list[float] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Trained:
+    """What `fit` did and returned."""
+
+    losses: list[float] = field(default_factory=list)
+    held: list[float] = field(default_factory=list)
+    forwards: list[Forward] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    run: Any = None
+
+
+def trained(answer: Answer, dropout: float = 0.0) -> Trained:
+    """A short run of the class on a text in which each character comes once, recorded. Checks of one report
+    share it."""
+    done, key = done_before(), (id(answer), dropout)
+    if key not in done:
+        done[key] = _trained(answer, dropout)
+    return done[key]
+
+
+def _trained(answer: Answer, dropout: float) -> Trained:
+    model, found = tiny(answer, dropout=dropout), Trained()
+    came: dict[Tensor, Tensor] = {}
+    losses: list[float] = []
+    with torch.no_grad():
+        for _, p in all_parameters(model):
+            p.mul_(2)  # scores that differ by more than bfloat16 rounds
+
+    def arrives(p: Tensor, grad: Tensor) -> None:
+        came[p] = came[p] + grad if p in came else grad.clone()
+
+    def forward(module: nn.Module, args: tuple[Any, ...], scores: Tensor) -> None:
+        ids, grad = args[0], scores.requires_grad
+        of_now = True if dropout else _gives(module, ids, scores)
+        found.forwards.append(
+            Forward(len(found.steps), module.training, grad, set(ids.flatten().tolist()), of_now)
+        )
+
+    def loss(*args: Any, **kwargs: Any) -> Tensor:
+        value = own_loss(*args, **kwargs)
+        if value.requires_grad:
+            losses.append(value.item())
+        return value
+
+    def step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        grads = {p: p.grad.clone() for p in held}
+        brought = {p: came.get(p, torch.zeros_like(p)) for p in held}
+        found.steps.append(Step(float(optimizer.param_groups[0]["lr"]), grads, brought, losses[:]))
+        came.clear()
+        losses.clear()
+
+    own_loss, model.loss = model.loss, loss
+    with contextlib.ExitStack() as stack:
+        for handle in (
+            model.register_forward_hook(forward),
+            register_optimizer_step_pre_hook(step),
+            *(p.register_hook(functools.partial(arrives, p)) for _, p in all_parameters(model)),
+        ):
+            stack.callback(handle.remove)
+        found.run = measure.record_run(model.fit, torch.arange(LETTERS), STEPS, SIZE, PARTS, RATE, EVERY)
+    found.losses, found.held = found.run.result
+    ends = [one.backwards for one in found.run.steps]
+    for one, start, end in zip(found.steps, [0, *ends], ends, strict=False):
+        one.backwards = found.run.losses[start:end]
+    return found
+
+
+def _gives(model: nn.Module, ids: Tensor, scores: Tensor) -> bool:
+    """Whether the model's weights, cast anew where products are in bfloat16, give these scores."""
+    cast = torch.is_autocast_enabled("cpu")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=cast, cache_enabled=False):
+        again = model.forward(ids)
+    return bool((again - scores).abs().max() <= 0.02 * again.abs().max())
