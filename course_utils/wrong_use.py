@@ -99,6 +99,7 @@ _KINDS: dict[str, tuple[str, _Test]] = {
     "Roofline": ("what measure.roofline() gave", _has("bend")),
     "Run": ("what measure.record_run(...) gave", _has("grad_norms")),
     "Sequence": ("a list", _is_listed),
+    "StepCost": ("what measure.step_cost(...) gave", _has("seconds")),
     "Tensor": ("a tensor", _has("untyped_storage")),
     "Trace": ("what run_ranks(..., trace=True) gave", _has("moments")),
     "Watched": ("what watch_compile(...) gave", _has("graphs")),

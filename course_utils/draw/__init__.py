@@ -17,6 +17,7 @@ from course_utils.draw.latency import latency
 from course_utils.draw.loading import loading
 from course_utils.draw.memory import memory, memory_timeline
 from course_utils.draw.modules import modules
+from course_utils.draw.report_card import Change, report_card
 from course_utils.draw.roofline import roofline, trace
 from course_utils.draw.run import curves, run
 from course_utils.draw.slopes import slopes
@@ -25,6 +26,7 @@ from course_utils.draw.strides import strides
 from course_utils.draw.training import range_test, schedules, training
 
 __all__ = [
+    "Change",
     "allocator",
     "captures",
     "checkpoints",
@@ -42,6 +44,7 @@ __all__ = [
     "memory_timeline",
     "modules",
     "range_test",
+    "report_card",
     "roofline",
     "run",
     "schedules",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import sys
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -36,6 +37,10 @@ class Picture(Figure):
         self.savefig(page, format="png", **how)
         return page.getvalue()
 
+    def save(self, path: str | Path) -> None:
+        """Writes it as a file, on a page of its own: `.svg`, `.png` or `.pdf`, by the name's end."""
+        self.savefig(path, dpi=100 * SHARPNESS, facecolor=palette.PAGE)
+
     def _repr_png_(self) -> tuple[str, dict]:
         width = round(self.get_figwidth() * 100)
         return base64.b64encode(self.png()).decode(), {"width": width, "alt": self.description}
@@ -51,13 +56,19 @@ def panels(height: float, rows: int = 1, columns: int = 1) -> tuple[Picture, lis
     picture.get_layout_engine().set(w_pad=MARGIN / 100, h_pad=MARGIN / 100)
     found = list(picture.subplots(rows, columns, squeeze=False).flat)
     for axes in found:
-        axes.set_facecolor("none")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(palette.LINE)
-        axes.tick_params(which="both", color=palette.LINE, labelcolor=palette.TEXT, labelsize=8)
-        for label in (axes.xaxis.label, axes.yaxis.label):
-            label.set(color=palette.TEXT, fontsize=9)
+        plain(axes)
     return picture, found
+
+
+def plain(axes: Axes) -> Axes:
+    """Two thin lines and small grey numbers."""
+    axes.set_facecolor("none")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(palette.LINE)
+    axes.tick_params(which="both", color=palette.LINE, labelcolor=palette.TEXT, labelsize=8)
+    for label in (axes.xaxis.label, axes.yaxis.label):
+        label.set(color=palette.TEXT, fontsize=9)
+    return axes
 
 
 # Once pyplot is imported, a notebook shows every figure in pyplot's way. Of ours it is told here how.

@@ -6,6 +6,8 @@
     step_timeline(fn, *args)    bytes alive at each operator of a step, by when they were made
     snapshot_timeline(snapshot) what torch.cuda.memory._snapshot() tells, as moments of bytes alive
     roofline(device)            bytes and floating-point operations a second that this machine reaches
+    step_cost(step)             where a training step's time goes, by group, and its peak bytes
+    step_limit(step)            the least time that a step can take here, and how close it is to that
     with operators() as ops     which operators ran, and how often
     with syncs() as found       where a GPU would have made Python wait
     with graphs_compiled() as c graphs, graph breaks, recompilations
@@ -25,11 +27,13 @@ that rounds up. It imports no other room.
 
 from course_utils.measure.compiled import graphs_compiled
 from course_utils.measure.kernel import guard_kernels, kernel, kernels
+from course_utils.measure.limit import step_limit
 from course_utils.measure.loading import loading
 from course_utils.measure.memory import live_bytes, peak_bytes, snapshot_timeline
 from course_utils.measure.operators import Operators, flops, operators
 from course_utils.measure.roofline import roofline
 from course_utils.measure.saved import saved_bytes
+from course_utils.measure.step_cost import StepCost, step_cost
 from course_utils.measure.steps import step_timeline
 from course_utils.measure.storage import same_storage, storage_bytes
 from course_utils.measure.syncs import syncs
@@ -39,6 +43,7 @@ from course_utils.measure.training import record_run
 
 __all__ = [
     "Operators",
+    "StepCost",
     "Traffic",
     "flops",
     "graphs_compiled",
@@ -54,6 +59,8 @@ __all__ = [
     "same_storage",
     "saved_bytes",
     "snapshot_timeline",
+    "step_cost",
+    "step_limit",
     "step_timeline",
     "storage_bytes",
     "syncs",

@@ -72,12 +72,17 @@ def roofline(device: str | torch.device = "cpu") -> Roofline:
     """
     device = torch.device(device)
     vector, target = torch.ones(ELEMENTS, device=device), torch.empty(ELEMENTS, device=device)
-    side = SIDE.get(device.type, 4096)
-    a, b = torch.randn(side, side, device=device), torch.randn(side, side, device=device)
-    calls = (lambda: target.copy_(vector)), vector.sum, (lambda: a @ b)
-    copying, reading, product = (best_seconds(call) for call in calls)
+    copying, reading = (best_seconds(call) for call in ((lambda: target.copy_(vector)), vector.sum))
     bandwidth = max(2 * vector.nbytes / copying, vector.nbytes / reading)
-    return Roofline(str(device), bandwidth, 2 * side**3 / product)
+    return Roofline(str(device), bandwidth, product_peak(device, torch.float32))
+
+
+def product_peak(device: str | torch.device, dtype: torch.dtype) -> float:
+    """Operations a second in the product of two large matrices of this dtype."""
+    device = torch.device(device)
+    side = SIDE.get(device.type, 4096)
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    return 2 * side**3 / best_seconds(lambda: a @ b)
 
 
 def place(fn: Callable[[], Any]) -> Point:

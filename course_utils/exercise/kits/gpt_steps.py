@@ -1,0 +1,201 @@
+"""What a healthy step of the capstone's GPT is, and what else one may turn out to be."""
+
+import itertools
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from course_utils.exercise import expect
+from course_utils.exercise.kits import gpt
+
+RATE = 1e-3
+# Several times what bfloat16 makes of losses, gradients and weights in eight steps.
+LOSS_APART, GRADIENT_APART, WEIGHTS_APART = 0.015, 0.03, 0.1
+_SETTINGS = {"lr": RATE, "betas": (0.9, 0.95), "eps": 1e-8}
+
+
+def model(dropout: float = 0.0, spread: float = 1.0, seed: int = 0, **sizes: int) -> gpt.GPT:
+    """A small GPT. `spread`: how much larger than usual the vectors of the characters are, so that the losses
+    of two batches differ by far more than rounding makes."""
+    torch.manual_seed(seed)
+    made = gpt.GPT(len(gpt.alphabet()), dropout=dropout, **{"width": 32, "layers": 2, "context": 32, **sizes})
+    with torch.no_grad():
+        made.token.weight *= spread
+    return made
+
+
+def text(start: int, letters: int) -> Tensor:
+    """A piece of the course's text, as ids."""
+    return gpt.encode(gpt.text()[start : start + letters])
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a step from these weights is: its batches, its loss, its gradient as the optimizer gets it, and
+    that gradient's norm before the cut."""
+
+    weights: dict[str, Tensor]
+    batches: list[tuple[Tensor, Tensor]]
+    loss: float
+    gradients: dict[str, Tensor]
+    norm: float
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of its weights, by name."""
+    return {name: one.detach().clone() for name, one in model.named_parameters()}
+
+
+def moments(
+    model: gpt.GPT, starts: list[dict[str, Tensor]], ids: Tensor, size: int, parts: int, seed: int
+) -> list[Moment]:
+    """What each step is from the weights that it started from, in float32, with what GPT itself has."""
+    source, found = model.batches(model.split(ids)[0], size, torch.Generator().manual_seed(seed)), []
+    for weights in starts:
+        model.load_state_dict(weights, strict=False)  # the weight of the head is that of the table
+        batches = list(itertools.islice(source, parts))
+        model.zero_grad()
+        loss = sum(exact_loss(model, *batch) for batch in batches) / parts
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        gradients = {name: one.grad.clone() for name, one in model.named_parameters()}
+        found.append(Moment(weights, batches, loss.item(), gradients, norm.item()))
+    return found
+
+
+def healthy_end(
+    model: gpt.GPT, steps: int, ids: Tensor, size: int, parts: int, seed: int
+) -> dict[str, Tensor]:
+    """The weights after so many steps in float32."""
+    optimizer = model.optimizer(RATE)
+    source = model.batches(model.split(ids)[0], size, torch.Generator().manual_seed(seed))
+    for _ in range(steps):
+        for _ in range(parts):
+            (exact_loss(model, *next(source)) / parts).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return weights_of(model)
+
+
+def exact_loss(model: nn.Module, x: Tensor, y: Tensor, **how: Any) -> Tensor:
+    """The mean cross-entropy, all in float32."""
+    return F.cross_entropy(model(x).flatten(0, 1), y.flatten(), **how)
+
+
+@torch.no_grad()
+def other_losses(model: gpt.GPT, past: list[Moment], ids: Tensor, seed: int) -> dict[str, float]:
+    """What the loss of the last of these moments may be instead, by what that is."""
+    now, size, found = past[-1], len(past[-1].batches[0][0]), {}
+    model.load_state_dict(now.weights, strict=False)  # the head's weight is the table's
+
+    def mean(batches: Any) -> float:
+        return statistics.fmean(exact_loss(model, x, y).item() for x, y in batches)
+
+    parts = len(now.batches)
+    first, *others = now.batches
+    for count in range(1, parts):
+        found[f"the mean over {count} of its {parts} batches"] = mean(now.batches[:count])
+    found["the mean over one of its batches, the last"] = mean(now.batches[-1:])
+    x, y = (torch.cat(both) for both in zip(*now.batches, strict=True))
+    half = model.context // 2
+    found["the mean over all characters at once: its batches differ in size"] = mean([(x, y)])
+    found["that of the first half of each window"] = mean([(x[:, :half], y[:, :half])])
+    found["that of the second half of each window, read alone"] = mean([(x[:, half:], y[:, half:])])
+    each = F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="none").view_as(y)
+    found["that of the last character of each window alone"] = each[:, -1].mean().item()
+    found["that of the second half of each window alone"] = each[:, half:].mean().item()
+    found["that of every second character"] = each[:, ::2].mean().item()
+    for back, moment in enumerate(reversed(past[:-1]), 1):
+        name = f"that of the batches of {back} step{'s' * (back > 1)} before, used again"
+        found[name] = mean(moment.batches)
+    held = model.split(ids)[1]
+    texts = {"the text that is held back": held, "the whole text, what is held back with it": ids}
+    for name, some in texts.items():
+        source = model.batches(some, size, torch.Generator().manual_seed(seed))
+        skipped = itertools.islice(source, (len(past) - 1) * parts, None)
+        found[f"that of batches of {name}"] = mean(itertools.islice(skipped, parts))
+    left, model.blocks = model.blocks, model.blocks[:-1]
+    found["that of the model without its last block"] = mean(now.batches)
+    model.blocks = left
+    return found
+
+
+@dataclass
+class Seen:
+    """What an optimizer of torch's was given, at each of its steps: gradients, and its settings, by name."""
+
+    gradients: list[dict[str, Tensor | None]]
+    settings: dict[str, dict[str, Any]]
+
+
+@contextmanager
+def optimizers_of(model: nn.Module) -> Iterator[Seen]:
+    """Notes what reaches an optimizer of torch's that has parameters of `model`."""
+    names, seen = {one: name for name, one in model.named_parameters()}, Seen([], {})
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        every = [(p, group) for group in optimizer.param_groups for p in group["params"]]
+        found = [(names[p], p, group) for p, group in every if p in names]
+        if found:
+            grads = {name: None if p.grad is None else p.grad.detach().clone() for name, p, _ in found}
+            seen.gradients.append(grads)
+            kept = (*_SETTINGS, "weight_decay")
+            settings = {name: {key: group.get(key) for key in kept} for name, _, group in found}
+            seen.settings |= settings
+
+    handle = register_optimizer_step_pre_hook(note)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def expect_gradient(came: dict[str, Tensor | None], moment: Moment, step: int) -> None:
+    """Checks what the optimizer got in the call with this number."""
+    expect.looked()
+    for name, wanted in moment.gradients.items():
+        if wanted.any() and (came.get(name) is None or not came[name].any()):
+            told = f"in call {step} of `step` the optimizer gets no gradient of `{name}`"
+            raise expect.Mismatch(told, "expected: one")
+    got = torch.cat([came[name].float().flatten() for name in moment.gradients])
+    wanted = torch.cat([one.flatten() for one in moment.gradients.values()])
+    norm, right = got.norm().item(), wanted.norm().item()
+    if abs(norm / right - 1) > GRADIENT_APART:
+        told = f"in call {step} of `step` the norm of the gradient is {norm:.2f} when the optimizer gets it"
+        uncut = abs(norm / moment.norm - 1) < GRADIENT_APART
+        symptom = "It is the norm before the cut." if uncut else f"It is {norm / right:.2g} times as large."
+        raise expect.Mismatch(told, f"expected: {right:.2f}", symptom=symptom)
+    if (got - wanted).norm() > GRADIENT_APART * right:
+        raise expect.Mismatch(
+            f"in call {step} of `step` the optimizer gets another gradient than that of the loss",
+            f"expected: they differ by at most {GRADIENT_APART:.0%} of its norm",
+        )
+
+
+def expect_weights(model: nn.Module, start: dict, end: dict, steps: int, seen: Seen) -> None:
+    """Checks the weights of a model after so many steps, and what its optimizer was told."""
+    now = dict(model.named_parameters())
+    for name, one in now.items():
+        expect.equal(one.dtype, torch.float32, what=f"the dtype of `model.{name}`")
+    still = [name for name, one in now.items() if torch.equal(one, start[name])]
+    told = f"after {steps} steps {len(still)} weights are as they were, `{(still or [''])[0]}` the first"
+    expect.true(not still, told, "expected: all have changed")
+    for name, found in seen.settings.items():
+        for key, value in found.items():
+            wanted = 0.1 * (now[name].dim() > 1) if key == "weight_decay" else _SETTINGS[key]
+            expect.equal(value, wanted, what=f"`{key}` of the optimizer for `{name}`")
+    # The bias of the keys has no gradient but rounding, and AdamW makes steps of that: matrices decide.
+    for name, one in now.items():
+        right, went = end[name] - start[name], one.detach() - start[name]
+        if one.dim() > 1 and (went - right).norm() > WEIGHTS_APART * right.norm():
+            told = f"after {steps} steps `model.{name}` is elsewhere than after healthy ones"
+            times = (went.norm() / right.norm()).item()
+            raise expect.Mismatch(told, symptom=f"It has moved {times:.2g} times as far.")

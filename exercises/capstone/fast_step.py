@@ -1,0 +1,247 @@
+"""A step as fast as the machine allows
+
+`fast_step(model, ids, size, parts, seed)` returns a function. Each call of that trains `model` one step and
+returns its loss, without a graph. The code below is right and slow. Make it fast.
+
+- A step: the gradient of the mean of the losses of `parts` batches, its norm cut to at most 1, and a step of
+  `model.optimizer(1e-3)`. The batches are those of `model.batches` for the first part of `model.split(ids)`;
+  the last one of an epoch may be smaller.
+- Products may be in bfloat16. Weights stay in float32, and dropout is on.
+- On one thread, gain at least half of what GPT's own step gains with merged batches.
+- Leave torch's settings alone.
+
+You may patch the model's methods, and compile.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import gpt, gpt_speed, gpt_steps
+
+exercise = Exercise(
+    minutes=20,
+    core=True,
+    hints=[
+        "Profile one step. How often does each operator run, and what asks for it so often? Change one "
+        "thing at a time, and measure it alone.",
+        "Four small batches cost more than one large one. A head is a dimension, a mask can be made once, "
+        "and a checkpoint computes again what memory could have kept.",
+        "`torch.cat` the batches of a step, and weigh each row's losses so that every batch counts the "
+        "same. `model.attend` of the blocks has all heads in one product; autocast makes products bfloat16.",
+    ],
+)
+
+
+@exercise.starter
+def fast_step(model: gpt.GPT, ids: Tensor, size: int, parts: int, seed: int):
+    """A function that trains one step and returns its loss"""
+    train, _ = model.split(ids)
+    optimizer = torch.optim.AdamW(model.optimizer(1e-3).param_groups, foreach=False)
+    order = torch.Generator().manual_seed(seed)
+    best = {"loss": math.inf}
+
+    def batches():
+        starts = range(0, len(train) - model.context, model.context)
+        while True:
+            mixed = [starts[i] for i in torch.randperm(len(starts), generator=order)]
+            for first in range(0, len(mixed), size):
+                x, y = [], []
+                for start in mixed[first : first + size]:
+                    places = range(start, start + model.context)
+                    x.append([train[place].item() for place in places])
+                    y.append([train[place + 1].item() for place in places])
+                yield torch.tensor(x), torch.tensor(y)
+
+    def attend(block, x):
+        heads = []
+        w = x.shape[2] // block.heads
+        parted = [part.split(w, 2) for part in block.qkv(x).chunk(3, 2)]
+        for q, k, v in zip(*parted, strict=True):
+            scores = q @ k.transpose(1, 2) / math.sqrt(w)
+            later = torch.zeros(x.shape[1], x.shape[1], dtype=torch.bool)
+            for row in range(x.shape[1]):
+                later[row, row + 1 :] = True
+            heads.append(scores.masked_fill(later, -math.inf).softmax(2) @ v)
+        return block.out(torch.cat(heads, 2))
+
+    def forward(block, x):
+        x = x + block.dropout(attend(block, block.norm1(x)))
+        h = torch.utils.checkpoint.checkpoint(
+            block.mlp, block.norm2(x), use_reentrant=False
+        )
+        return x + block.dropout(h)
+
+    def loss_of(x, y):
+        h = model.token(x) + model.place.weight[: x.shape[1]]
+        for block in model.blocks:
+            h = forward(block, h)
+        scores = model.head(model.norm(h))
+        return F.cross_entropy(scores.flatten(0, 1), y.flatten())
+
+    source = batches()
+
+    def step():
+        model.train()
+        total = 0.0
+        for _ in range(parts):
+            loss = loss_of(*next(source)) / parts
+            loss.backward()
+            total += loss.item()
+        squares = sum(p.grad.norm().item() ** 2 for p in model.parameters())
+        for p in model.parameters():
+            if math.sqrt(squares) > 1:
+                p.grad /= math.sqrt(squares)
+        optimizer.step()
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+        if total < best["loss"]:
+            best["loss"] = total
+            for name, weight in model.state_dict().items():
+                best[name] = weight.clone()
+        return total
+
+    return step
+
+
+_STEPS = 8
+_IMPORT = "from course_utils.exercise.kits import gpt_steps"
+_MADE = "model = gpt_steps.model({0})\nids = gpt_steps.text({1})\nstep = fast_step(model, ids, {2})"
+# Models whose losses differ much from batch to batch, and one as `GPT` makes it. Texts of many batches, and
+# of so few that an epoch ends, with a smaller batch, in the middle of a step.
+_RUNS = {
+    "two batches a step": ("spread=20.0, seed=0", "1000, 3000", "3, 2, 5"),
+    "an epoch ends within a step": ("spread=20.0, seed=1", "21000, 688", "3, 2, 6"),
+    "three batches a step": ("spread=20.0, seed=2", "41000, 3000", "2, 3, 7"),
+    "one batch a step": ("spread=1.0, seed=3", "61000, 3000", "6, 1, 8"),
+}
+
+
+def _run(fast_step, label):
+    """An example of which `_STEPS` steps were made: `t`; what they returned, what the optimizer saw, the
+    weights before each, an equal model, and the numbers of the call."""
+    made, text, numbers = _RUNS[label]
+    numbers = [int(number) for number in numbers.split(", ")]
+    t = expect.given(f"{_IMPORT}\n{_MADE.format(made, text, _RUNS[label][2])}", fast_step=fast_step)
+    twin = expect.given(f"{_IMPORT}\nmodel = gpt_steps.model({made})").model
+    starts, came = [], []
+    with gpt_steps.optimizers_of(t.model) as seen, torch.compiler.set_stance("force_eager"):
+        for _ in range(_STEPS):
+            starts.append(gpt_steps.weights_of(t.model))
+            came.append(t.call("step()"))
+    names = [sorted(one) for one in (starts[-1], gpt_steps.weights_of(twin))]
+    expect.equal(*names, what="the names of the parameters of `model`")
+    return t, came, seen, starts, twin, numbers
+
+
+@exercise.check(deadline=60)
+def losses(fast_step):
+    """Each step returns the mean loss of its own batches
+
+    A step that reads less text is faster, and learns less. Batches of different sizes count the same, so a
+    merged batch needs a weight for each row. A loss may differ by what bfloat16 makes of it. One that
+    requires a gradient holds all that its graph kept for backward.
+    """
+    found = []
+    for label in _RUNS:
+        t, came, _, starts, twin, numbers = _run(fast_step, label)
+        moments = gpt_steps.moments(twin, starts, t.ids, *numbers)
+        for call, (loss, moment) in enumerate(zip(came, moments, strict=True)):
+            kept = isinstance(loss, Tensor) and loss.requires_grad
+            told = f"what call {call + 1} of `step` returns keeps the graph of the step"
+            expect.true(not kept, told, "expected: a number, or a tensor without a graph")
+            loss = float(loss)
+            if not abs(loss - moment.loss) < gpt_steps.LOSS_APART:
+                told = f"call {call + 1} of `step` returns {loss:.2f}, expected {moment.loss:.2f}"
+                others = gpt_steps.other_losses(twin, moments[: call + 1], t.ids, numbers[2])
+                near = {name for name, one in others.items() if abs(loss - one) < gpt_steps.LOSS_APART}
+                found.append((expect.Mismatch(told), near))
+                break
+    expect.looked()
+    if found:
+        error, _ = found[0]
+        if common := set.intersection(*(near for _, near in found)):
+            error.symptom = f"In {len(found)} of {len(_RUNS)} runs it is {min(common, key=len)}."
+        raise error
+
+
+@exercise.check(deadline=60)
+def gradient(fast_step):
+    """The optimizer gets the gradient of that mean, cut to a norm of 1
+
+    `clip_grad_norm_` takes the norm over all parameters, and leaves a shorter gradient as it is. AdamW
+    divides a gradient by its own size, so a wrong scale hardly shows in one step; it does in several.
+    """
+    for label in _RUNS:
+        t, _, seen, starts, twin, numbers = _run(fast_step, label)
+        moments = gpt_steps.moments(twin, starts, t.ids, *numbers)
+        for call, (came, moment) in enumerate(zip(seen.gradients, moments, strict=False), 1):
+            gpt_steps.expect_gradient(came, moment, call)
+    expect.looked()
+
+
+@exercise.check(deadline=60)
+def weights(fast_step):
+    """All weights of `model` take the same steps, in float32
+
+    A frozen weight needs no gradient, and learns nothing. In bfloat16 a step that is small against the weight
+    is rounded away. Matrices decay, biases and norms don't. A copy that is trained leaves `model` as it was.
+    """
+    for label in _RUNS:
+        t, _, seen, starts, twin, numbers = _run(fast_step, label)
+        end = gpt_steps.healthy_end(twin, _STEPS, t.ids, *numbers)
+        gpt_steps.expect_weights(t.model, starts[0], end, _STEPS, seen)
+
+
+@exercise.check(deadline=60)
+def learns(fast_step):
+    """Over many steps with dropout it learns as much
+
+    A model that was evaluated is in eval mode, where nothing is dropped. With dropout the loss is higher and
+    differs from run to run: a curve is compared with healthy ones under three other seeds.
+    """
+    code = f"{_IMPORT}\n" + _MADE.format("dropout=0.5", "40000, 6000", "4, 2, 9")
+    code = code.replace("\nids", "\nmodel.eval()\nids")
+    t = expect.given(code, fast_step=fast_step)
+    with torch.compiler.set_stance("force_eager"):
+        t.run("torch.manual_seed(9)\nlosses = [float(step()) for _ in range(40)]")
+    gpt_speed.expect_curve(t.losses, t.ids, (4, 2, 9))
+
+
+@exercise.check(deadline=60)
+def settings(fast_step):
+    """Torch's settings are as they were
+
+    The number of threads, the default dtype, the precision of float32 products and the modes of autograd hold
+    for all that runs in the process, and not for one step alone.
+    """
+    before = gpt_speed.settings()
+    _run(fast_step, "one batch a step")
+    for name, value in gpt_speed.settings().items():
+        expect.equal(value, before[name], what=f"`{name}` afterwards")
+
+
+@exercise.check(isolated=True, deadline=240)
+def speed(fast_step):
+    """It gains at least half of what can be gained
+
+    What costs is how often Python calls an operator, what is computed twice, and how wide the numbers are.
+    Three steps run in turns: that of the code to start from, yours, and GPT's own with merged batches.
+    """
+    code = f"{_IMPORT}\n" + _MADE.format("width=96, layers=3, context=64", "0, 20000", "4, 4, 1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        t = expect.given(code, fast_step=fast_step)
+        others = [
+            make(gpt_steps.model(width=96, layers=3, context=64), t.ids, 4, 4, 1)
+            for make in (exercise.starter_object, gpt_speed.quick)
+        ]
+        found = gpt_speed.gain(others[0], t.step, others[1], least=0.5)
+    finally:
+        torch.set_num_threads(threads)
+    told = "the gain over the code to start from is less than half of what GPT's own step gains"
+    expect.true(found.share >= 0.5, told, "expected: at least half")
