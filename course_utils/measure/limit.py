@@ -64,7 +64,7 @@ class StepLimit:
 
 @public
 def step_limit(step: Callable[[], Any], device: str | torch.device = "cpu") -> StepLimit:
-    """How close `step()` is to what this machine can do, on the threads that torch has now.
+    """Compares the time of `step()` with the least that it can take here, on the threads that torch has now.
 
     It is called ten times: to warm up, to count, and then to time it; the best time counts. The speeds are
     measured with large matrices and vectors. Raises `ValueError` for a step without a matrix product.
