@@ -1,0 +1,219 @@
+"""Write on, and compute each character once
+
+`generate(model, ids, count)` gets the lesson's `GPT` and `(batch, time)` characters, one or more in each row.
+It returns them with `count` more: what this loop gives in evaluation mode.
+
+    start = 0
+    for _ in range(count):
+        if ids.shape[1] - start > model.context:
+            start = ids.shape[1] - model.context // 2
+        best = model(ids[:, start:])[:, -1:].argmax(2)
+        ids = torch.cat([ids, best], 1)
+
+- As long as `start` stays, each character goes through the blocks once. Keep keys and values.
+- The characters at the beginning go through together.
+- Starting from one character, peak memory is at most twice that of a window's keys and values: `layers * 2 *
+  batch * context * width` elements.
+- `model` and `ids` don't change.
+"""
+
+import gc
+
+import torch
+from torch import Tensor
+
+from course_utils import measure
+from course_utils.exercise import Exercise, Rows, expect
+from course_utils.exercise.kits import gpt
+
+exercise = Exercise(
+    minutes=30,
+    hints=[
+        "What does the last place of a block need of the places before it? Of `q`, `k` and `v`, which two "
+        "are read again when the next character comes?",
+        "Write the forward of a block yourself, from `norm1`, `qkv`, `out`, `norm2` and `mlp`. A new "
+        "character has one query, and looks at the kept keys and its own. Which place is it at?",
+        "A pass gets the characters that aren't in the cache: the whole window at first, then one. Their "
+        "places begin behind the kept ones. Query `i` of `t` sees all keys but the last `t - 1 - i`. When "
+        "`start` moves, empty the cache. Compute without a graph.",
+    ],
+)
+
+
+@exercise.starter
+def generate(model: gpt.GPT, ids: Tensor, count: int) -> Tensor:
+    """(batch, time) -> (batch, time + count)"""
+    raise NotImplementedError
+
+
+# Weights this large let a character depend on all before it; as they are at first, a GPT repeats itself.
+_SETUP = """
+from course_utils.exercise.kits import gpt
+torch.manual_seed({seed})
+model = gpt.GPT(30, context=16, width=16, heads=2, layers=2, dropout=0.5)
+for p in model.parameters():
+    if p.dim() > 1:
+        nn.init.normal_(p, std=0.6)
+model = model.to(device).eval()
+ids = torch.randint(30, ({batch}, {time}), device=device)
+"""
+# For counting, numbers do not matter.
+_COUNTED = """
+from course_utils.exercise.kits import gpt
+model = gpt.GPT(8, context=32, width=32, heads=2, layers=3).eval()
+ids = torch.arange(16 * {}).view(16, -1) % 8
+"""
+
+
+def _given(batch, time, seed, *_):
+    return _SETUP.format(batch=batch, time=time, seed=seed)
+
+
+def _windows(context, time, count):
+    """The beginning of the window in which each of `count` characters is written."""
+    start = 0
+    for now in range(time, time + count):
+        if now - start > context:
+            start = now - context // 2
+        yield start
+
+
+@torch.no_grad()
+def _written(model, ids, count):
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    for start in _windows(model.context, ids.shape[1], count):
+        ids = torch.cat([ids, model(ids[:, start:])[:, -1:].argmax(2)], 1)
+    for module, mode in modes.items():
+        module.training = mode
+    return ids
+
+
+def _compare(t, count):
+    wanted = _written(t.model, t.ids, count)
+    with expect.left_alone(t.ids, what="`ids`"):
+        came = t.call(f"generate(model, ids, {count})")
+    expect.equal(came, wanted)
+
+
+@exercise.check(
+    given=_given,
+    cases={
+        "one row": (1, 5, 0, 11),
+        "three rows": (3, 5, 1, 11),
+        "from one character": (2, 1, 2, 15),
+        "from a whole window": (2, 16, 3, 1),
+        "no character": (2, 5, 4, 0),
+    },
+)
+def same_characters(t, device, batch, time, seed, count):
+    """Within a window the characters are those of the whole text's pass
+
+    A key and a value depend on their own place and those before it, so they stay as they are when the text
+    grows. The new character's vector is that of its own place in the window. Characters that go through
+    together must not see later ones; the scores are divided by the root of a head's width.
+    """
+    _compare(t, count)
+
+
+@exercise.check(
+    given=_given,
+    cases={
+        "a window and a half": (2, 5, 0, 20),
+        "several windows": (2, 3, 1, 50),
+        "a text that is longer than a window": (2, 40, 2, 12),
+        "a text that is one character longer": (1, 17, 3, 3),
+    },
+)
+def new_window(t, device, batch, time, seed, count):
+    """When the window is full, it begins anew with its last half
+
+    The place is added before the first block, so a kept key is the key of a character at that place. There it
+    also knows what stood before it. Dropping the oldest key and moving the others by one isn't what the model
+    would compute; all have to go through again.
+    """
+    _compare(t, count)
+
+
+_MODES = "model.train()\nmodel.blocks[1].eval()\n"
+
+
+@exercise.check(given=f"device = 'cpu'{_SETUP.format(batch=2, time=5, seed=0)}{_MODES}")
+def in_training_mode(t):
+    """A model in training mode writes the same, and keeps its modes and numbers
+
+    `eval()` and `train()` switch all modules inside, so one call doesn't restore modes that differed. A cache
+    that hangs on the model is there for the next text, too.
+    """
+    with expect.left_alone(t.model, what="`model`"):
+        _compare(t, 25)
+
+
+@exercise.check(
+    given=_COUNTED.format,
+    cases={"1 character, then 31": (1, 31), "8 characters, then 60": (8, 60)},
+)
+def work(t, time, count):
+    """In a window each character goes through the blocks once
+
+    Without a cache a text of `n` characters needs `n` passes over up to `n` characters. With it, a character
+    costs its own products with the weights, and one row of scores for each head.
+    """
+    model, layers = t.model, len(t.model.blocks)
+    letters, width = model.token.weight.shape
+    starts = list(_windows(model.context, time, count))
+    fed = sum(
+        time + i - start if i == 0 or start > starts[i - 1] else 1 for i, start in enumerate(starts)
+    )
+    each = layers * (24 * width**2 + 4 * width * model.context) + 2 * width * letters
+    limit = len(t.ids) * fed * each
+    told = f"floating-point operations of products ({fed} characters in {len(t.ids)} rows, {each:,} for each)"
+    expect.at_most(measure.flops(t.call, f"generate(model, ids, {count})"), limit, told)
+
+
+@exercise.check
+def operators(generate):
+    """The number of operators for a character doesn't depend on how many came before
+
+    One `torch.cat`, or one write into a place that was kept free, takes a new key to all others, however many
+    these are. The text at the beginning is one pass, whatever its length.
+    """
+
+    def ran(time, count):
+        t = expect.given(_COUNTED.format(time), generate=generate)
+        with measure.operators() as ops:
+            t.call(f"generate(model, ids, {count})")
+        return ops.total()
+
+    with Rows() as rows:
+        with rows.of("characters at the beginning"):
+            told = "operators for one character after 25 (after 5: {:,})"
+            few = ran(5, 1)
+            expect.at_most(ran(25, 1), few, told.format(few))
+        with rows.of("characters that were written"):
+            told = "operators for characters 21 to 25 (for 6 to 10: {:,})"
+            early, late = (ran(1, count + 5) - ran(1, count) for count in (5, 20))
+            expect.at_most(late, early, told.format(early))
+
+
+@exercise.check(given=_COUNTED.format(1))
+def memory(t):
+    """Memory is that of keys and values, and nothing stays
+
+    Without `no_grad` every character's graph holds what its backward would need. Caches of all steps in a
+    list are as many as there are characters. The slots of a cache, or `torch.cat` block by block, take little
+    more than the keys and values themselves.
+    """
+    batch, width = len(t.ids), t.model.token.weight.shape[1]
+    cache = len(t.model.blocks) * 2 * batch * t.model.context * width * t.model.token.weight.element_size()
+    peak = measure.peak_bytes(t.call, "generate(model, ids, 31)").total
+    told = f"bytes at the peak (the keys and values of a window have {cache:,})"
+    expect.at_most(peak, 2 * cache, told, unit="bytes")
+
+    def written_on():
+        result = t.call("generate(model, ids, 31)")
+        gc.collect()
+        return result
+
+    live = measure.live_bytes(written_on)
+    expect.at_most(live.held - live.result, 0, "still in memory beside the result", unit="bytes")
