@@ -149,6 +149,17 @@ def test_inference_mode_ends_at_the_door():
         assert torch.is_inference_mode_enabled()
 
 
+@pytest.mark.parametrize("of_the_reader", [contextlib.nullcontext(), torch.autocast("cpu", torch.bfloat16)])
+def test_what_trains_in_autocast_regions_computes_with_the_weights_of_now(of_the_reader):
+    with of_the_reader, clean_room():
+        layer, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
+        for weight in (1.0, 3.0):
+            nn.init.constant_(layer.weight, weight)
+            with torch.autocast("cpu", torch.bfloat16):
+                assert layer(x).item() == weight
+        assert layer(x).dtype == torch.float32
+
+
 class Counting(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         COUNTED.append(func)

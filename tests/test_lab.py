@@ -21,6 +21,7 @@ from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course_utils.reader import lab, workspace
+from tests.files import FLIP_ROWS, write
 
 LESSONS = ("00_start_here", "01_tensors")
 
@@ -81,6 +82,37 @@ def test_missing_lessons_are_copied_and_nothing_else(root):
     # It is trusted, so that its outputs are shown.
     copy = nbformat.read(root / "workspace" / "01_tensors.ipynb", as_version=4)
     assert NotebookNotary().check_signature(copy)
+
+
+COPIES = FLIP_ROWS.replace("minutes=5,", "minutes=5, copies=copy_of,").replace("flip_rows", "flip_copy")
+COPIES = COPIES.replace(
+    "exercise = ",
+    "def copy_of(number):\n    return f'class FlipCopy:\\n    copy = {number}\\n'\n\n\nexercise = ",
+)
+COPIES = COPIES.replace(
+    COPIES[COPIES.index("def flip_copy(x)") : COPIES.index("@exercise.check")],
+    "class FlipCopy:\n    copy = 0\n\n\n",
+)
+
+
+def test_a_lesson_is_copied_with_the_copies_that_this_reader_has(root, monkeypatch):
+    monkeypatch.setenv("COURSE_RECORD", str(root / "workspace" / ".record.jsonl"))
+    fence = "# Copies\n\n```{exercise} flip_copy\n```\n"
+    write(root, {"exercises/copies/flip_copy.py": COPIES, "notebooks/source/02_copies.md": fence})
+    path = ship(root, "02_copies")
+    notebook = nbformat.read(path, as_version=4)
+    made_for = {"course": {"exercise": "flip_copy", "role": "starter"}}
+    notebook.cells += [new_code_cell(f"class FlipCopy:\n    copy = {n}", metadata=made_for) for n in (0, 3)]
+    nbformat.write(notebook, path)
+    workspace.copy_missing(root)
+    drawn = [e["number"] for e in map(json.loads, (root / "workspace" / ".record.jsonl").open())]
+    beside = workspace.copy_beside(root, "copies")
+    for copy in (root / "workspace" / path.name, beside):
+        read = nbformat.read(copy, as_version=4)
+        sources = [cell.source for cell in read.cells]
+        assert sources[1:] == ["answer = 1", *(f"class FlipCopy:\n    copy = {n}" for n in (*drawn, 3))]
+        assert read.metadata["course"] == notebook.metadata["course"]
+        assert NotebookNotary().check_signature(read)
 
 
 def test_what_is_there_stays_and_what_was_deleted_comes_back(root):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from course_utils.exercise import Exercise
 from course_utils.reader.record import Record, open_record
 
 
@@ -547,3 +548,38 @@ def test_a_notice_is_told_once(path: Path) -> None:
     assert (record.news(), record.news()) == (notice, None)
     attempt(record)
     assert (record.notice, record.news()) == (notice, None)
+
+
+# Copies of an exercise that each reader has of their own.
+
+
+def with_copies(name: str = "repair_it") -> Exercise:
+    return Exercise(minutes=1, hints=[], copies="    copy = {}".format, name=name)
+
+
+def test_a_reader_has_one_copy_in_all_kernels_and_after_forgetting(path: Path) -> None:
+    first = Record(path)
+    mine = first.own_copy(with_copies())
+    attempt(first, "repair_it")
+    first.forget("repair_it")
+    assert {Record(path).own_copy(with_copies()), first.own_copy(with_copies())} == {mine}
+    assert first.summary() == {}  # to have a copy is no attempt
+    assert [one["number"] for one in entries(path) if one["kind"] == "copy"] == [int(mine.split()[-1])]
+    without = Exercise(minutes=1, hints=[], name="other", starter_source="def other(): ...")
+    assert first.own_copy(without) == "def other(): ..."
+
+
+def test_two_kernels_that_draw_at_once_have_one_copy(path: Path, monkeypatch) -> None:
+    here, there = Record(path), Record(path)
+    numbers, found = iter([7, 8]), []
+
+    def draw(_: int) -> int:
+        number = next(numbers)
+        if number == 7:
+            found.append(there.own_copy(with_copies()))
+        return number
+
+    monkeypatch.setattr("secrets.randbelow", draw)
+    found.append(here.own_copy(with_copies()))
+    assert found == ["    copy = 9", "    copy = 9"]
+    assert Record(path).own_copy(with_copies()) == "    copy = 9"

@@ -34,6 +34,8 @@ from course_utils.proving.written import edited
 MOST_LINES = 320  # of an exercise's file
 MOST_COLUMNS = 88  # of code that a reader sees: what a cell of JupyterLab shows beside its side bar
 MOST_WORDS = 120  # of a task, code counted as a word
+# Of a core exercise; a sitting of the capstone finds all at once what six lessons taught apart.
+MOST_MINUTES, SITTING = 20, 60
 CHECKS = range(3, 8)
 MISTAKES = range(3, 9)
 
@@ -54,8 +56,9 @@ def form(exercise: Exercise, solution: Solution) -> Iterator[str]:
     for line in [*exercise.starter_source.splitlines(), *code_lines(exercise.task)]:
         if len(line) > MOST_COLUMNS:
             yield f"a line of code has {len(line)} characters, at most {MOST_COLUMNS} are allowed: {line}"
-    if exercise.core and exercise.minutes > 20:
-        yield f"a core exercise takes 20 minutes at most, not {exercise.minutes}"
+    most = SITTING if exercise.topic == "capstone" else MOST_MINUTES
+    if exercise.core and exercise.minutes > most:
+        yield f"a core exercise takes {most} minutes at most, not {exercise.minutes}"
     if len(exercise.hints) != 3:
         yield f"it has {len(exercise.hints)} hints, not 3"
     predicts = is_prediction(solution)

@@ -118,12 +118,16 @@ class Record:
         if exercise.copies is None:
             return exercise.starter_source
         self._exchange()
-        drawn = sorted((e for e in self._known.values() if e["kind"] == "copy"), key=lambda e: e["at"])
-        numbers = [one["number"] for one in drawn if one["exercise"] == exercise.name]
-        if not numbers:
-            numbers = [1 + secrets.randbelow(9999)]
-            self._add("copy", exercise.name, number=numbers[0])
-        return exercise.copies(numbers[0])
+        if self._copy_number(exercise.name) is None:
+            self._add("copy", exercise.name, number=1 + secrets.randbelow(9999))
+        return exercise.copies(self._copy_number(exercise.name))
+
+    def _copy_number(self, exercise: str) -> int | None:
+        """Where two kernels drew one at the same time, the first in the file is it, for both."""
+        with self._lock:
+            entries = list(self._known.values())
+        of = (one["number"] for one in entries if (one["kind"], one["exercise"]) == ("copy", exercise))
+        return next(of, None)
 
     def forget(self, exercise: str) -> Row:
         """From here on, what happened in this exercise counts no more; in the file it stays. Returns where

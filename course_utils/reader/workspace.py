@@ -1,5 +1,7 @@
 """The reader's own copies of the lessons, in `workspace/`. Nothing here ever writes over a file.
 
+Where an exercise starts from a copy that each reader has of their own, the lesson is copied with that one.
+
 Whether the course has another version of a lesson than the reader is read off the notebooks themselves: a
 built notebook carries a digest of its cells, and the reader's copy keeps it, whatever is written into it.
 """
@@ -13,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from course_utils.lessons import glossary
-from course_utils.lessons.catalog import nearest
+from course_utils.lessons.catalog import load, nearest
+from course_utils.reader.record import open_record
 
 LESSON = re.compile(r"(\d\d)_(\w+)")
+_FIRST_COPY = re.compile(r"^\s+copy = 0\b", re.MULTILINE)
 
 
 class NoSuchLesson(Exception):
@@ -42,9 +46,9 @@ def copy_missing(root: Path) -> Copied:
     found = Copied()
     here: set[tuple[str, str]] | None = None
     if (extra := root / "notebooks" / glossary.NAME).is_file():
-        _copy(extra, workspace / glossary.NAME)
+        _copy(root, extra, workspace / glossary.NAME)
     for notebook in shipped_lessons(root):
-        if _copy(notebook, workspace / notebook.name):
+        if _copy(root, notebook, workspace / notebook.name):
             found.copied.append(notebook.stem)
             continue
         version = _version(notebook)
@@ -71,18 +75,18 @@ def copy_beside(root: Path, name: str) -> Path:
     workspace.mkdir(exist_ok=True)
     for number in itertools.count(1):
         target = workspace / f"{notebook.stem}.new{number if number > 1 else ''}.ipynb"
-        if _copy(notebook, target):
+        if _copy(root, notebook, target):
             break
     return target
 
 
-def _copy(source: Path, target: Path) -> bool:
-    """Copies a file whole or not at all; False where there is one already."""
+def _copy(root: Path, source: Path, target: Path) -> bool:
+    """Copies a notebook whole or not at all; False where there is one already."""
     if target.exists() or target.is_symlink():
         return False
     whole = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        whole.write_bytes(_as_jupyter_saves(source.read_bytes()))
+        whole.write_bytes(_as_jupyter_saves(_with_own_copies(root, source.read_bytes())))
         try:
             target.hardlink_to(whole)  # unlike a rename, this never replaces a file
         except FileExistsError:
@@ -93,6 +97,22 @@ def _copy(source: Path, target: Path) -> bool:
         whole.unlink(missing_ok=True)
     _trust(target)
     return True
+
+
+def _with_own_copies(root: Path, notebook: bytes) -> bytes:
+    """The notebook with this reader's own copy where an exercise starts from one. Only a lesson that has such
+    an exercise costs the time to load it, and torch with it."""
+    with contextlib.suppress(Exception):  # `starter(...)` in the lesson gives it, too
+        read, changed = json.loads(notebook), False
+        for cell in read["cells"]:
+            made_for = cell["metadata"].get("course", {})
+            if made_for.get("role") != "starter" or not _FIRST_COPY.search("".join(cell["source"])):
+                continue
+            own = open_record().own_copy(load(root).exercise(made_for["exercise"]))
+            cell["source"], changed = own.rstrip("\n").splitlines(keepends=True), True
+        if changed:
+            return json.dumps(read).encode()
+    return notebook
 
 
 def _as_jupyter_saves(notebook: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """Repair: a GPT with six faults
 
-The class below learns text, character by character. It is all there: model, batches, loss, optimizer and loop.
-It runs, and nothing is raised. But six places in it are wrong, one for each of the lessons 02, 04, 05, 06, 07
-and 09. Your copy has faults of its own, drawn by the number in `copy`. Find them and mend them.
+The class below learns text, character by character. It is all there: model, batches, loss, optimizer and
+loop. It runs, and nothing is raised. But six places in it are wrong, one for each of the lessons 02, 04, 05,
+06, 07 and 09. Your copy has faults of its own, drawn by the number in `copy`. Find them and mend them.
 
 - What docstrings and comments say is meant, and holds for the healed class.
 - Methods keep their names, their parameters and what they return. What stands inside may change.
@@ -18,20 +18,21 @@ from torch import nn
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import gpt_faults, gpt_judged
+from course_utils.exercise.kits import gpt_faults, gpt_judged, gpt_judged_fit
 
 exercise = Exercise(
     minutes=60,
     core=True,
     copies=gpt_faults.copy_of,
     hints=[
-        "One fault for each lesson, so there are six questions. What has a gradient, and is it right? Which "
-        "parameters does the model know? What is in an epoch? What is in `.grad` at a step? Which mode? Which "
-        "dtype?",
-        "Make one that is tiny: 2 layers, a width of 16, and `ids = torch.arange(200)`, where each character "
-        "says where it came from. Compare the parameters of 2 and of 3 layers; print one epoch of `batches`.",
-        "Take one method at a time, and the smallest input that could refute its docstring. For `fit`, a hook "
-        "on the optimizer's step sees `.grad` and the rates, and one on the model its mode.",
+        "One fault for each lesson, so there are six questions. What has a gradient, and is it right? "
+        "Which parameters does the model know? What is in an epoch? What is in `.grad` at a step? Which "
+        "mode? Which dtype?",
+        "Make one that is tiny: 2 layers, a width of 16, and `ids = torch.arange(200)`, where each "
+        "character says where it came from. Compare the parameters of 2 and of 3 layers; print one epoch of "
+        "`batches`.",
+        "Take one method at a time, and the smallest input that could refute its docstring. For `fit`, a "
+        "hook on the optimizer's step sees `.grad` and the rates, and one on the model its mode.",
     ],
 )
 
@@ -204,12 +205,13 @@ def data(RepairGPT):
 def steps(RepairGPT):
     """Lesson 06: gradient, rate and decay of each step are what `fit` and `optimizer` say
 
-    An optimizer uses what is in `.grad` when it steps: what is cut later comes too late. A schedule says which
-    share of the *first* rate a step has. Decay pulls to 0, and a norm's weight has no reason to be there.
+    An optimizer uses what is in `.grad` when it steps: what is cut later comes too late. A schedule says
+    which share of the *first* rate a step has. Decay pulls to 0, and a norm's weight has no reason to be
+    there.
     """
-    gpt_judged.right_decay(RepairGPT)
-    gpt_judged.right_rates(RepairGPT)
-    gpt_judged.right_steps(RepairGPT)
+    gpt_judged_fit.right_decay(RepairGPT)
+    gpt_judged_fit.right_rates(RepairGPT)
+    gpt_judged_fit.right_steps(RepairGPT)
     expect.note(gpt_faults.healed(RepairGPT, "06"))
 
 
@@ -220,9 +222,9 @@ def loss_and_modes(RepairGPT):
     `cross_entropy` takes scores and makes probabilities of them itself. `eval()` holds until somebody calls
     `train()`, and the other way round.
     """
-    gpt_judged.right_loss(RepairGPT)
-    gpt_judged.right_modes(RepairGPT)
-    gpt_judged.right_held_losses(RepairGPT)
+    gpt_judged_fit.right_loss(RepairGPT)
+    gpt_judged_fit.right_modes(RepairGPT)
+    gpt_judged_fit.right_held_losses(RepairGPT)
     expect.note(gpt_faults.healed(RepairGPT, "07"))
 
 
@@ -233,8 +235,8 @@ def precision(RepairGPT):
     bfloat16 has 8 bits for the number: a small step on a large weight is rounded away, and so is most of a
     loss. Autocast casts a weight once and keeps the copy until its region ends.
     """
-    gpt_judged.products_in_bfloat16(RepairGPT)
-    gpt_judged.weights_in_float32(RepairGPT)
-    gpt_judged.weights_of_now(RepairGPT)
-    gpt_judged.loss_in_float32(RepairGPT)
+    gpt_judged_fit.products_in_bfloat16(RepairGPT)
+    gpt_judged_fit.weights_in_float32(RepairGPT)
+    gpt_judged_fit.weights_of_now(RepairGPT)
+    gpt_judged_fit.loss_in_float32(RepairGPT)
     expect.note(gpt_faults.healed(RepairGPT, "09"))

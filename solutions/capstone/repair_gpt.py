@@ -1,12 +1,11 @@
 """Six questions find the six faults, and none of them is about the loss curve.
 
 *Gradients*: compare each with how the loss changes, and look for those that are None. *Modules*: count the
-parameters with two and with three layers. *Data*: take a text in which each character comes once, and read an
-epoch. *Steps*: look at `.grad`, rate and decay when a step is taken. *Modes*: ask for the mode in every forward.
-*Precision*: ask for dtypes, and compare a forward with what the weights of that moment give.
+parameters with two and with three layers. *Data*: take a text in which each character comes once, and read
+an epoch. *Steps*: look at `.grad`, rate and decay when a step is taken. *Modes*: ask for the mode in every
+forward. *Precision*: ask for dtypes, and compare a forward with what the weights of that moment give.
 
-The loss of a sick copy falls, too. A table that doesn't learn, a block that is missing or half of the text cost
-some tenths each, and who has no healthy run beside it doesn't know what the loss should be."""
+The curve doesn't ask them: without a healthy run beside it nobody knows what a loss should be by now."""
 
 from course_utils.exercise.kits import gpt_faults
 
@@ -132,4 +131,7 @@ mistakes = [
     Edit("never trains", "            self.train()\n", "            self.eval()\n", told_by="loss_and_modes"),
     Edit("no autocast", "dtype=torch.bfloat16)", "enabled=False)", told_by="precision"),
 ]
-not_tried = {"hard numbers": "the class makes its own"}
+not_tried = {
+    "hard numbers": "the class makes its own",
+    "left alone": "it is given a text and numbers",
+}

@@ -166,8 +166,8 @@ def healing(copy: int) -> dict[str, str]:
 
 
 def healed(answer: Any, lesson: str) -> str:
-    """The fault that this answer's copy came with, of this lesson, as one that is healed; no text for an answer
-    that doesn't say which copy it is."""
+    """The fault that this answer's copy came with, of this lesson, as one that is healed; no text for an
+    answer that doesn't say which copy it is."""
     copy = getattr(answer, "copy", None)
     if not isinstance(copy, int):
         return ""

@@ -14,7 +14,10 @@ from course_utils import measure
 from course_utils.exercise.once import done_before
 
 # A text in which each character comes once tells from where a window is.
-LETTERS, CONTEXT, SIZE, PARTS, RATE, EVERY, STEPS = 200, 8, 4, 2, 4e-3, 5, 20
+LETTERS, CONTEXT, SIZE, PARTS, RATE, EVERY, STEPS = 200, 8, 4, 2, 4e-3, 8, 40
+# What the losses of steps are multiplied with in turn, so that some gradients need a cut and others don't,
+# whatever else is wrong.
+SCALES = (1000.0, 1e-3)
 Answer = Callable[..., nn.Module]
 
 
@@ -25,14 +28,14 @@ def tiny(answer: Answer, layers: int = 2, dropout: float = 0.0, letters: int = L
 
 
 def all_parameters(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Those of the model, and those of modules that only a list of it holds."""
-    found = dict(model.named_parameters())
+    """Those of the model, and those of modules that only a list of it holds; each once."""
+    found = list(model.named_parameters())
     for name, value in vars(model).items():
         if isinstance(value, list | tuple):
             for i, part in enumerate(value):
                 if isinstance(part, nn.Module):
-                    found |= {f"{name}[{i}].{inner}": p for inner, p in part.named_parameters()}
-    return list(found.items())
+                    found += [(f"{name}[{i}].{inner}", p) for inner, p in part.named_parameters()]
+    return list({id(p): (name, p) for name, p in reversed(found)}.values())[::-1]
 
 
 @dataclass(eq=False)
@@ -50,19 +53,21 @@ class Forward:
 @dataclass(eq=False)
 class Step:
     """One step of the optimizer. `grads`: as it found them; `came`: what the backwards since the last step
-    brought; `backwards`: what these were called on; `losses`: what `loss` returned, as often."""
+    brought; `backwards`: what these were called on; `losses`: what `loss` returned, times `scale`."""
 
     rate: float
     grads: dict[Tensor, Tensor]
     came: dict[Tensor, Tensor]
     losses: list[float]
+    scale: float
     backwards: list[float] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Trained:
-    """What `fit` did and returned."""
+    """What `fit` did to this model, and returned."""
 
+    model: nn.Module
     losses: list[float] = field(default_factory=list)
     held: list[float] = field(default_factory=list)
     forwards: list[Forward] = field(default_factory=list)
@@ -80,9 +85,11 @@ def trained(answer: Answer, dropout: float = 0.0) -> Trained:
 
 
 def _trained(answer: Answer, dropout: float) -> Trained:
-    model, found = tiny(answer, dropout=dropout), Trained()
+    model = tiny(answer, dropout=dropout)
+    found = Trained(model)
     came: dict[Tensor, Tensor] = {}
     losses: list[float] = []
+    now = {"scale": SCALES[0]}
     with torch.no_grad():
         for _, p in all_parameters(model):
             p.mul_(2)  # scores that differ by more than bfloat16 rounds
@@ -92,7 +99,8 @@ def _trained(answer: Answer, dropout: float) -> Trained:
 
     def forward(module: nn.Module, args: tuple[Any, ...], scores: Tensor) -> None:
         ids, grad = args[0], scores.requires_grad
-        of_now = True if dropout else _gives(module, ids, scores)
+        # The second step tells; a third is there for what steps twice as often.
+        of_now = bool(dropout) or len(found.steps) > 2 or _gives(module, ids, scores)
         found.forwards.append(
             Forward(len(found.steps), module.training, grad, set(ids.flatten().tolist()), of_now)
         )
@@ -100,6 +108,7 @@ def _trained(answer: Answer, dropout: float) -> Trained:
     def loss(*args: Any, **kwargs: Any) -> Tensor:
         value = own_loss(*args, **kwargs)
         if value.requires_grad:
+            value = value * now["scale"]
             losses.append(value.item())
         return value
 
@@ -107,7 +116,9 @@ def _trained(answer: Answer, dropout: float) -> Trained:
         held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         grads = {p: p.grad.clone() for p in held}
         brought = {p: came.get(p, torch.zeros_like(p)) for p in held}
-        found.steps.append(Step(float(optimizer.param_groups[0]["lr"]), grads, brought, losses[:]))
+        rate = float(optimizer.param_groups[0]["lr"])
+        found.steps.append(Step(rate, grads, brought, losses[:], now["scale"]))
+        now["scale"] = SCALES[len(found.steps) % 2]
         came.clear()
         losses.clear()
 
@@ -119,7 +130,8 @@ def _trained(answer: Answer, dropout: float) -> Trained:
             *(p.register_hook(functools.partial(arrives, p)) for _, p in all_parameters(model)),
         ):
             stack.callback(handle.remove)
-        found.run = measure.record_run(model.fit, torch.arange(LETTERS), STEPS, SIZE, PARTS, RATE, EVERY)
+        steps = EVERY + 2 if dropout else STEPS  # modes tell themselves after the first evaluation
+        found.run = measure.record_run(model.fit, torch.arange(LETTERS), steps, SIZE, PARTS, RATE, EVERY)
     found.losses, found.held = found.run.result
     ends = [one.backwards for one in found.run.steps]
     for one, start, end in zip(found.steps, [0, *ends], ends, strict=False):
