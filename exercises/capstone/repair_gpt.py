@@ -8,7 +8,7 @@ loop. It runs, and nothing is raised. But six places in it are wrong, one for ea
 - Methods keep their names, their parameters and what they return. What stands inside may change.
 - `copy` stays: it says which faults yours came with.
 
-`RepairGPT(61).fit(ids, 100)` trains one.
+`RepairGPT(57).fit(ids, 100)` trains one.
 """
 
 import math
