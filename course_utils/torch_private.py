@@ -35,6 +35,7 @@ SAVED = "_saved_"  # what a node of a graph keeps begins so: `_saved_self`
 RAW_SAVED = "_raw_saved_"  # the same, packed
 TABLES = ("_parameters", "_buffers", "_modules")  # of a module
 TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # of a tensor
+OWN_TIMER = "_do_bench"  # of Triton's autotuner: how whoever wrote the kernel times it
 NOT_COMPILED = "_torchdynamo_disable"  # a function that has it is not compiled into a graph
 COMPILED_FROM = "_orig_mod"  # what torch.compile calls the module that it was given
 LOADER_ITERATOR = "_iterator"  # of a DataLoader, while its workers stay

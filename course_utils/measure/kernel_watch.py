@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from course_utils import torch_private
 from course_utils.measure.kernel_memory import Access, Array, Launch, Memory, Place
 
 _APART = 1 << 44  # bytes from one storage to the next, in the addresses that a kernel is given
@@ -157,7 +158,7 @@ class _Guard:
     def time(self, original: Any, tuner: Any, *args: Any, **kwargs: Any) -> Any:
         """How long a configuration of `triton.autotune` takes, which tells nothing here: the first is taken,
         unless whoever wrote the kernel times it in a way of their own."""
-        return original(tuner, *args, **kwargs) if tuner._do_bench else [0.0] * 3
+        return original(tuner, *args, **kwargs) if getattr(tuner, torch_private.OWN_TIMER) else [0.0] * 3
 
     def remember(self, name: str, tensor: Tensor) -> None:
         offsets = np.zeros(tuple(tensor.shape), dtype=np.int64)

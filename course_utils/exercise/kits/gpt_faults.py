@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_utils.exercise.kits.gpt import GPT
+from course_utils.wrong_use import public
 
 LESSONS = ("02", "04", "05", "06", "07", "09")
 _HEAD = '''class RepairGPT(nn.Module):
@@ -155,6 +156,7 @@ def source(copy: int, faults: list[Fault]) -> str:
     return text
 
 
+@public
 def copy_of(copy: int) -> str:
     """The source of the copy with this number."""
     return source(copy, drawn(copy))
