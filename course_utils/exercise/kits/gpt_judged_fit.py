@@ -1,7 +1,7 @@
 """What a capstone's training does: its steps, losses, modes and dtypes, each asked for itself."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -113,7 +113,7 @@ def right_rates(answer: Answer) -> None:
     told = f"as shares of `rate`, the rates in steps {_listed(shown)} of {STEPS} are "
     told += _listed([f"{rates[step - 1]:.2g}" for step in shown])
     top = rates.index(max(rates))
-    right = warm - 2 <= top <= warm and rates[: top + 1] == sorted(rates[: top + 1]) and rates[0] <= 0.5
+    right = warm - 2 <= top <= warm and rates[: top + 1] == sorted(rates[: top + 1]) and 0 < rates[0] <= 0.5
     right &= 0.95 <= max(rates) <= 1.001
     # The cosine may begin with the first step or after the rise, and be read a step earlier or later.
     for step in range(warm + 2, STEPS + 1):
@@ -127,7 +127,7 @@ def _parts_of_the_fall(step: int, warm: int) -> tuple[float, float]:
     return min((step + 1) / STEPS, 1), max(step - 1 - warm, 0) / (STEPS - warm)
 
 
-def _listed(parts: list[object]) -> str:
+def _listed(parts: Sequence[object]) -> str:
     return ", ".join(map(str, parts[:-1])) + f" and {parts[-1]}"
 
 
@@ -169,6 +169,11 @@ def right_modes(answer: Answer) -> None:
         when = f"in step {forward.step + 1}" if forward.grad else f"in `evaluate` after {forward.step} steps"
         told = f"{when} the model is in {mode} mode"
         expect.true(mode == wanted, told, f"expected: {wanted} mode")
+    model, modes = tiny(answer, letters=20).train(), []
+    with model.register_forward_pre_hook(lambda module, _: modes.append(module.training)):
+        model.evaluate(torch.arange(2 * CONTEXT + 1) % 20)
+    told = "`evaluate`, called for a model in training mode, leaves it in training mode"
+    expect.true(not any(modes), told, "expected: evaluation mode")
 
 
 @with_its_why
@@ -181,6 +186,9 @@ def right_held_losses(answer: Answer) -> None:
     run = trained(answer)
     told = f"`fit` returned {len(run.held)} held losses for {STEPS} steps"
     expect.true(len(run.held) == STEPS // EVERY, told, f"expected: one after every {EVERY}")
+    when = sorted({forward.step for forward in run.forwards if not forward.grad})
+    told = f"`fit` evaluated after the steps {_listed(when[:3])}, …"
+    expect.true(when == list(range(EVERY, STEPS + 1, EVERY)), told, f"expected: after every {EVERY}")
     told = f"`fit` returned {len(run.losses)} losses for {STEPS} steps"
     expect.true(len(run.losses) == STEPS, told, "expected: one for each step")
     for number, (came, step) in enumerate(zip(run.losses, run.steps, strict=False), 1):
