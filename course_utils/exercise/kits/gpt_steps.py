@@ -93,7 +93,8 @@ def exact_loss(model: nn.Module, x: Tensor, y: Tensor, **how: Any) -> Tensor:
 @torch.no_grad()
 def other_losses(model: gpt.GPT, past: list[Moment], ids: Tensor, seed: int) -> dict[str, float]:
     """What the loss of the last of these moments may be instead, by what that is."""
-    now, size, found = past[-1], len(past[-1].batches[0][0]), {}
+    now, found = past[-1], {}
+    size = max(len(x) for x, _ in past[0].batches)
     model.load_state_dict(now.weights, strict=False)  # the head's weight is the table's
 
     def mean(batches: Any) -> float:
@@ -102,7 +103,9 @@ def other_losses(model: gpt.GPT, past: list[Moment], ids: Tensor, seed: int) -> 
     parts = len(now.batches)
     first, *others = now.batches
     for count in range(1, parts):
-        found[f"the mean over {count} of its {parts} batches"] = mean(now.batches[:count])
+        name = f"the mean over {count} of its {parts} batches"
+        name = name if count > 1 else "that of its first batch alone"
+        found[name] = mean(now.batches[:count])
     found["the mean over one of its batches, the last"] = mean(now.batches[-1:])
     x, y = (torch.cat(both) for both in zip(*now.batches, strict=True))
     half = model.context // 2
@@ -117,10 +120,16 @@ def other_losses(model: gpt.GPT, past: list[Moment], ids: Tensor, seed: int) -> 
         name = f"that of the batches of {back} step{'s' * (back > 1)} before, used again"
         found[name] = mean(moment.batches)
     held = model.split(ids)[1]
+    done, windows = (len(past) - 1) * parts, (len(ids) - len(held) - 1) // model.context
+    source = model.batches(model.split(ids)[0], size, torch.Generator().manual_seed(seed))
+    epoch = list(itertools.islice(source, -(-windows // size)))
+    if done + parts > len(epoch):
+        again = [epoch[(done + part) % len(epoch)] for part in range(parts)]
+        found["that of batches in the order of the first epoch"] = mean(again)
     texts = {"the text that is held back": held, "the whole text, what is held back with it": ids}
     for name, some in texts.items():
         source = model.batches(some, size, torch.Generator().manual_seed(seed))
-        skipped = itertools.islice(source, (len(past) - 1) * parts, None)
+        skipped = itertools.islice(source, done, None)
         found[f"that of batches of {name}"] = mean(itertools.islice(skipped, parts))
     left, model.blocks = model.blocks, model.blocks[:-1]
     found["that of the model without its last block"] = mean(now.batches)
