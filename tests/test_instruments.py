@@ -368,13 +368,14 @@ def test_an_error_inside_is_told_as_it_is(instrument):
 
 def test_no_instrument_is_forgotten():
     """Each name that `measure` gives is in the law, and so is each mode that is defined anywhere."""
-    others = {"Operators", "Traffic"}  # what two of them give
+    others = {"Operators", "Traffic", "StepCost"}  # what three of them give
     others |= {
         "graphs_compiled",
         "roofline",
         "snapshot_timeline",
     }  # see below; its own code; what was recorded
     others |= {"kernel", "kernels", "guard_kernels"}  # they watch Triton's interpreter
+    others |= {"step_cost", "step_limit"}  # of seconds; what they count, those above count
     listed = {*INSTRUMENTS, "same_storage", "storage_bytes"}
     assert set(measure.__all__) - others <= listed
     modes = {"Watch": "", "CallWatch": "", "Noting": "operators", "CollectiveWatch": "traffic"}
