@@ -22,7 +22,8 @@ def fast_step(model: gpt.GPT, ids: Tensor, size: int, parts: int, seed: int):
     def step():
         model.train()
         batches = [next(source) for _ in range(parts)]
-        x, y = (torch.cat(some) for some in zip(*batches, strict=True))
+        x = torch.cat([x for x, _ in batches])
+        y = torch.cat([y for _, y in batches])
         share = torch.cat([torch.full(one.shape, 1 / one.numel()) for one, _ in batches])
         with torch.autocast("cpu", dtype=torch.bfloat16):
             scores = model(x)
@@ -112,10 +113,8 @@ not_tried = {"hard numbers": "a model makes its own numbers", "left alone": "the
 
 _FLOAT32 = "float32 is right as well, and fast enough"
 equivalent = {
-    "line 18: `with torch.autocast('cpu', dtype=torch.bfloat16):` -> `if True:`": _FLOAT32,
-    "line 18: `torch.autocast('cpu', dtype=torch.bfloat16)` -> `torch.autocast('cpu')`": "the same",
-    "line 16: `zip(*batches, strict=True)` -> `zip(*batches)`": "a batch is a pair",
-    "line 16: `True` -> `False`": "a batch is a pair",
-    "line 21: `each @ share.flatten()` -> `share.flatten() @ each`": "both are vectors",
-    "line 26: `loss.detach()` -> `loss.detach_()`": "nobody else has it",
+    "line 19: `with torch.autocast('cpu', dtype=torch.bfloat16):` -> `if True:`": _FLOAT32,
+    "line 19: `torch.autocast('cpu', dtype=torch.bfloat16)` -> `torch.autocast('cpu')`": "the same",
+    "line 22: `each @ share.flatten()` -> `share.flatten() @ each`": "both are vectors",
+    "line 27: `loss.detach()` -> `loss.detach_()`": "nobody else has it",
 }
