@@ -415,6 +415,27 @@ def test_a_tile_that_runs_into_the_next_row_a_dot_that_rounds_and_a_load_without
     assert "there is no `other` in line" in told.value.lines[-1] and "may hold anything" in told.value.why
 
 
+@triton.jit
+def copy_around(x, out, rows, columns, B: tl.constexpr):
+    """Tiles of B x B whose rows go round."""
+    i = ((tl.program_id(0) * B + tl.arange(0, B)) % rows)[:, None]
+    j = tl.program_id(1) * B + tl.arange(0, B)[None, :]
+    tl.store(out + i * columns + j, tl.load(x + i * columns + j, mask=j < columns), mask=j < columns)
+
+
+def copied_around(x):
+    out = torch.empty_like(x)
+    copy_around[(2, 2)](x, out, *x.shape, B=8)
+    return out
+
+
+def test_rows_that_go_round_are_told():
+    t = expect.given("x = torch.ones(10, 12)", copied=copied_around)
+    with pytest.raises(expect.Mismatch, match=r"`x\[0, 0\]` was loaded 2 times") as told:
+        kernels.once(t, kernels.launched(t, "copied(x)"), ["x"], [])
+    assert "the first ones, as `%` makes them" in told.value.why
+
+
 def test_what_is_guarded_goes_on_with_a_warning():
     measure.guard_kernels()
     storage = torch.full((4 * WIDTH,), 7.0)

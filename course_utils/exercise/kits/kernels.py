@@ -68,7 +68,6 @@ _LAUNCHING = {
     "empty_strided",
     "new_empty",
     "new_empty_strided",
-    "set_",
     "resolve_conj",
 }
 _LAUNCHING |= {"zeros", "zeros_like", "new_zeros", "zero_", "full", "full_like", "new_full", "fill_"}
@@ -96,6 +95,10 @@ _CALLERS = (
 _RUNS_ON = (
     "A block that is wider than what is left of a row runs on into the next one. The mask of a tile has a "
     "part for rows and one for columns; to compare offsets with the number of elements is neither."
+)
+_GOES_ROUND = (
+    "A block at the edge has the last rows or columns and the first ones, as `%` makes them: they are in the "
+    "tensor, and another block has them too. What a mask leaves out is neither loaded nor stored."
 )
 _LOOSE = (
     "Where its mask leaves something out a load may hold anything, unless `other` says what: on a GPU what "
@@ -207,17 +210,20 @@ def most_at_once(launches: list[KernelTraffic], tensor: Tensor, *kinds: str) -> 
     return max((len(elements) for *_, elements in _asked(launches, tensor, kinds)), default=0)
 
 
-def _runs_on(launches: list[KernelTraffic], tensor: Tensor, kinds: tuple[str, ...]) -> bool:
-    """Whether a block of two dimensions runs from one row of this tensor into the next, and is no
-    rectangle."""
+def _beyond_the_edge(launches: list[KernelTraffic], tensor: Tensor, kinds: tuple[str, ...]) -> str:
+    """The why of a block of two dimensions that runs from one row of this tensor into the next, and is no
+    rectangle, or that begins again at the other edge; of none, no text."""
     width = tensor.shape[-1] if tensor.dim() > 1 and tensor.is_contiguous() else 0
     for _, access, elements in _asked(launches, tensor, kinds):
         if width and sum(side > 1 for side in access.block) > 1:
-            rows, columns = (len(np.unique(part)) for part in np.divmod(elements, width))
+            rows, columns = (np.unique(part) for part in np.divmod(elements, width))
             goes_on = (np.diff(elements) == 1) & (elements[1:] % width == 0)
-            if rows * columns > len(elements) and goes_on.any():
-                return True
-    return False
+            if len(rows) * len(columns) > len(elements) and goes_on.any():
+                return _RUNS_ON
+            for along, size in ((rows, tensor.numel() // width), (columns, width)):
+                if [*along[:1], *along[-1:]] == [0, size - 1] and (np.diff(along) > 1).sum() == 1:
+                    return _GOES_ROUND
+    return ""
 
 
 def _span(tensor: Tensor) -> int:
@@ -262,7 +268,7 @@ def as_often(
         size = tensor.element_size()
         total, least = int(counts.sum()) * size, int(wanted.sum()) * size
         in_all = f"in all {total:,} bytes of `{name}` were {did}, expected {least:,}"
-        why = _RUNS_ON if came > right and _runs_on(launches, tensor, _DID[did]) else ""
+        why = _beyond_the_edge(launches, tensor, _DID[did]) if came > right else ""
         raise expect.Mismatch(f"{told}: {because}" if because else told, in_all, why=why)
 
 
