@@ -1,5 +1,5 @@
 """Compiles for a GPU, which need not be there, what the solutions of lesson 15 launch; prints what came of
-each, as JSON. Run where `TRITON_INTERPRET` is not set.
+each, as JSON. To be run where `TRITON_INTERPRET` is not set.
 
 A solution is called as the exercise calls it, on the CPU. Instead of a launch its kernel is compiled, for
 the types of what it was given.
@@ -36,7 +36,8 @@ CALLS = {
 }
 
 
-def main():
+def compile_in_place_of_launches():
+    """From here on a launch compiles its kernel, and ends there. Returns the names of those, as they come."""
     import triton  # not where the tests are collected: there it may have to be imported to interpret
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -57,7 +58,11 @@ def main():
 
     triton.knobs.runtime.add_stages_inspection_hook = stop_at_ptx
     triton.JITFunction.run = compiled
-    found = {}
+    return launched
+
+
+def main():
+    launched, found = compile_in_place_of_launches(), {}
     for name, call in CALLS.items():
         for answer in answers(name):
             launched.clear()

@@ -8,6 +8,7 @@ import pytest
 
 from course_utils.exercise import Check, expect
 from course_utils.exercise.states import COULD_NOT_CHECK, DIED, PASSED, RAISED, STATES, TIMED_OUT, WRONG
+from course_utils.grading import attempt
 from course_utils.grading.check_run import Outcome, run
 from course_utils.grading.report import Note, Report, colour, symbol
 
@@ -133,6 +134,23 @@ def test_an_error_that_was_raised_at_one_line_in_every_check_is_told_once():
     assert repr(one).count("ValueError: no") == 1
     assert repr(one).count("ValueError: another") == 1
     assert repr(one).count("Line ") == 4
+
+
+def test_the_words_of_a_long_error_are_told_once():
+    words = "There was no fake impl registered for this operator. Please use `op.register_fake`."
+    outcomes = [
+        Outcome("first", "Traced", WRONG, ["`opcheck` fails", words]),
+        Outcome("second", "Without data", RAISED, ["for\nop(x)", f"`RuntimeError: {words}`"]),
+        Outcome("third", "Compiled", RAISED, [f"`Unsupported: Dynamo failed: {words} Set TORCH_LOGS.`"]),
+        Outcome("fourth", "Called", RAISED, ["`TypeError: no number`"]),
+    ]
+    attempt._tell_words_once(outcomes)
+    assert [one.message[-1] for one in outcomes] == [
+        words,
+        "`RuntimeError`, with the words above",
+        "`Unsupported`, with the words above",
+        "`TypeError: no number`",
+    ]
 
 
 def test_what_a_thread_of_the_answer_raises_stands_in_the_report_or_nowhere(capsys):

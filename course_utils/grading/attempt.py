@@ -5,9 +5,10 @@ a fork. Isolated checks and checks on ranks have processes of their own in both.
 where, and how what comes back is read; `in_child` is what runs there.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from course_utils import machine
@@ -24,7 +25,7 @@ from course_utils.grading.forks import (
     imported,
     will_need,
 )
-from course_utils.grading.in_child import conduct, conduct_rank, uses_gpus
+from course_utils.grading.in_child import compiles_kernels, conduct, conduct_rank, uses_gpus
 from course_utils.grading.packing import PackedAnswer, by_value, packed
 from course_utils.grading.ranks import combined
 from course_utils.grading.recipe import Recipe
@@ -45,6 +46,8 @@ NEED = {
 }
 # Seconds that an answer is given, after its deadline was signalled to it, to end by itself.
 UNWINDING = 1.0
+# Seconds more for a check whose kernels a compiler makes first, one for each size that is a `constexpr`.
+COMPILING = 60.0
 
 Visit = tuple[Check, Place]
 
@@ -85,9 +88,27 @@ def report(
         todo = visits(exercise, devices)
         found.outcomes += outcomes(attempt, todo, forks or own, begins, plain_here=forks is None)
     explained(found, exercise)
+    _tell_words_once(found.outcomes)
     own = [outcome.why for outcome in found.outcomes if outcome.check == found.told_by and outcome.why]
     found.why = own[0] if found.why and own else found.why
     return found
+
+
+# An error, and from so many letters on its words are told once.
+_ERROR, _LONG = re.compile(r"^`(\w+): (.*)`$", re.DOTALL), 60
+
+
+def _tell_words_once(outcomes: Iterable[Outcome]) -> None:
+    """Takes the words of a long error out of those that were raised after it: a compiler puts more around
+    them."""
+    words: list[str] = []
+    for outcome in outcomes:
+        told = [_ERROR.sub(r"\2", line) for line in outcome.message if not line.startswith("for\n")]
+        for i, line in enumerate(outcome.message if outcome.state == RAISED else ()):
+            error = _ERROR.match(line)
+            if error and any(one in error[2] for one in words):
+                outcome.message[i] = f"`{error[1]}`, with the words above"
+        words += [one for one in told if len(one) > _LONG]
 
 
 def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[Visit]:
@@ -99,11 +120,13 @@ def visits(exercise: Exercise, devices: Iterable[str] | None = None) -> list[Vis
             found.append((check, Place()))
             continue
         wanted = [need for need in check.needs if need in ("cuda", "mps")]
-        if "triton" in check.needs:  # kernels are interpreted
-            wanted = ["cpu"]
+        if "triton" in check.needs:  # kernels are interpreted on a CPU, and compiled for a GPU
+            wanted = ["cpu", *(name for name in devices if name == "cuda")]
         if check.ranks and not wanted:
             wanted = [name for name in devices if machine.serves(name, check.ranks)] or ["cpu"]
-        found += [(check, Place(device=name)) for name in wanted or devices]
+        places = [Place(device=name) for name in wanted or devices]
+        longer = replace(check, deadline=check.deadline + COMPILING)
+        found += [(longer if compiles_kernels(check, place) else check, place) for place in places]
     return found
 
 
@@ -129,7 +152,7 @@ def outcomes(
             found = [_not_run(check, place, "not run: the check before it did not end")]
         elif check.ranks:
             found = [on_ranks(check, attempt.answer, place, check.deadline, attempt.folder)]
-        elif check.isolated or not plain_here:
+        elif check.isolated or not plain_here or compiles_kernels(check, place):
             found = _in_a_fork(attempt, _together(todo), forks)
         else:
             found = [run(check, attempt.answer, place, check.deadline)]
@@ -140,10 +163,14 @@ def outcomes(
 
 def _together(todo: list[Visit]) -> list[Visit]:
     """The first visit, and those after it that may share its process."""
-    if todo[0][0].isolated:
+    if _alone(*todo[0]):
         return todo[:1]
-    plain = [not (c.isolated or c.ranks) and all(map(machine.has, c.needs)) for c, _ in todo]
+    plain = [not (_alone(c, p) or c.ranks) and all(map(machine.has, c.needs)) for c, p in todo]
     return todo[: plain.index(False) if False in plain else None]
+
+
+def _alone(check: Check, place: Place) -> bool:
+    return check.isolated or compiles_kernels(check, place)
 
 
 def _not_run(check: Check, place: Place, why: str) -> Outcome:
@@ -155,7 +182,7 @@ def _in_a_fork(attempt: Attempt, todo: list[Visit], forks: Forks) -> list[Outcom
     process ended."""
     check, place = todo[0]
     by_value(attempt.answer)
-    alone = check.isolated
+    alone = _alone(check, place)
     deadline = check.deadline if alone else max(c.deadline for c, _ in todo) + UNWINDING
     needs = PRELOAD_TO_COMPILE if any("compiler" in c.needs for c, _ in todo) else ()
     if any("triton" in c.needs for c, _ in todo):

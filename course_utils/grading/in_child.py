@@ -15,17 +15,20 @@ from course_utils.exercise.states import RAISED, TIMED_OUT
 from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run
 from course_utils.grading.forks import READY_TO_INTERPRET, imported_after
+from course_utils.grading.packing import Packed
+from course_utils.measure import kernel_watch
 from course_utils.processes import worker_process
 
 
 @one_report()
-def conduct(
-    checks: dict[str, Check], answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool
-) -> None:
+def conduct(sent: Packed, answer: Any, todo: list[tuple[str, Place]], folder: str, alone: bool) -> None:
     """The inside of a fork: runs the checks of `todo`, each (name, place), up to one that does not end, and
     tells what came of each, and which modules it imported. `folder`: that of the notebook. `alone`: whoever
     made the call watches the time."""
     _enter_own_folder(folder)
+    if all(place.device == "cuda" for _, place in todo):
+        kernel_watch.compile_again()  # the server may interpret; what is unpacked from here on compiles
+    checks = sent.unpacked()
     if not any(uses_gpus(checks[name], place) for name, place in todo):
         worker_process.hide_gpus()
         if any("triton" in checks[name].needs for name, _ in todo):
@@ -42,17 +45,22 @@ def conduct(
 
 
 def conduct_rank(
-    rank: int, world_size: int, checks: dict[str, Check], answer: Any, device: str | None, folder: str
+    rank: int, world_size: int, sent: Packed, answer: Any, device: str | None, folder: str
 ) -> None:
     """The inside of one rank: runs the only check and tells what came of it."""
     _enter_own_folder(folder)
-    (check,) = checks.values()
+    (check,) = sent.unpacked().values()
     worker_process.tell(_outcome(check, answer, Place(device, rank, world_size), None).as_plain())
 
 
 def uses_gpus(check: Check, place: Place) -> bool:
     """Whether the check, at this place, asks for an NVIDIA GPU: where none does, the process sees none."""
     return place.device == "cuda" or "cuda" in check.needs
+
+
+def compiles_kernels(check: Check, place: Place) -> bool:
+    """Whether kernels in Triton run compiled in the check, at this place: that takes a process of its own."""
+    return place.device == "cuda" and "triton" in check.needs
 
 
 def _outcome(check: Check, answer: Any, place: Place, deadline: float | None) -> Outcome:

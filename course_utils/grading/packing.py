@@ -19,21 +19,19 @@ class Packed:
 
     data: bytes
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, (self.data,)
+    def unpacked(self) -> dict[str, Check]:
+        """The checks, by name, in the process that they came to. A kernel in them is compiled or interpreted
+        as this process does it now."""
+        data, sources = pickle.loads(self.data)
+        transport.install_sources(sources)
+        return {check.name: check for check in pickle.loads(data)}
 
 
 @functools.lru_cache(maxsize=64)
 def packed(checks: tuple[Check, ...]) -> Packed:
-    """The checks as they travel; there they are a dict, by name. The same object for the same checks."""
+    """The checks as they travel. The same object for the same checks."""
     by_value(*(check.function for check in checks))
     return Packed(pickle.dumps(transport.dumps(checks)))
-
-
-def _unpacked(packed: bytes) -> dict[str, Check]:
-    data, sources = pickle.loads(packed)
-    transport.install_sources(sources)
-    return {check.name: check for check in pickle.loads(data)}
 
 
 @dataclass(frozen=True)

@@ -81,11 +81,24 @@ def interpret() -> None:
     to compile them it is imported anew; who holds it from before still compiles."""
     os.environ["TRITON_INTERPRET"] = "1"  # read when it is imported, and when a kernel is defined
     if "triton" in sys.modules and not _interprets():
-        for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
-            if "._C" not in name:  # its extension module loads once
-                del sys.modules[name]
+        _forget()
     with contextlib.suppress(ImportError):  # it is missing
         import triton.experimental.gluon  # noqa: F401  what the first launch would import
+
+
+def compile_again() -> None:
+    """Makes Triton compile kernels in this process, also where it was imported to interpret them; kernels
+    that were made before are still interpreted."""
+    os.environ.pop("TRITON_INTERPRET", None)
+    if "triton" in sys.modules and _interprets():
+        _forget()
+
+
+def _forget() -> None:
+    """The next import of Triton is its first; but its extension module loads once."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        if "._C" not in name:
+            del sys.modules[name]
 
 
 def _interprets() -> bool:

@@ -55,6 +55,7 @@ _SIZES = {
 _CASES = {
     label: f"torch.manual_seed(0)\nx, y = torch.randn({n}), torch.randn({n})" for label, n in _SIZES.items()
 }
+_MOVED = {label: f"{code}\nx, y = x.to(device), y.to(device)" for label, code in _CASES.items()}
 _KINDS = {
     "a matrix": "torch.manual_seed(0)\nx, y = torch.randn(2, 37, 41, device=device)",
     "float16": "torch.manual_seed(0)\nx, y = torch.randn(2, 1500, device=device).half()",
@@ -67,7 +68,7 @@ _DIGITS = (
 )
 
 
-@exercise.check(needs="triton", cases=_CASES | _KINDS)
+@exercise.check(needs="triton", cases=_MOVED | _KINDS)
 def values(t, device):
     """The result is `x + y`
 
