@@ -36,7 +36,8 @@ def predict_programs() -> dict:
     @triton.jit
     def double(x, n, BLOCK: tl.constexpr):
         where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(x + where, 2 * tl.load(x + where, mask=where < n), mask=where < n)
+        mask = where < n
+        tl.store(x + where, 2 * tl.load(x + where, mask=mask), mask=mask)
 
     @triton.jit
     def unmasked(x, BLOCK: tl.constexpr):
