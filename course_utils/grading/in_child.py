@@ -16,7 +16,6 @@ from course_utils.grading import tampering
 from course_utils.grading.check_run import Outcome, Place, describe_error, run
 from course_utils.grading.forks import READY_TO_INTERPRET, imported_after
 from course_utils.grading.packing import Packed
-from course_utils.measure import kernel_watch
 from course_utils.processes import worker_process
 
 
@@ -26,8 +25,9 @@ def conduct(sent: Packed, answer: Any, todo: list[tuple[str, Place]], folder: st
     tells what came of each, and which modules it imported. `folder`: that of the notebook. `alone`: whoever
     made the call watches the time."""
     _enter_own_folder(folder)
-    if all(place.device == "cuda" for _, place in todo):
-        kernel_watch.compile_again()  # the server may interpret; what is unpacked from here on compiles
+    ready = sys.modules.get(READY_TO_INTERPRET)  # of the server: what is unpacked from here on compiles
+    if ready is not None and all(place.device == "cuda" for _, place in todo):
+        ready.compile_again()
     checks = sent.unpacked()
     if not any(uses_gpus(checks[name], place) for name, place in todo):
         worker_process.hide_gpus()

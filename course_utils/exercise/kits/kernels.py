@@ -25,7 +25,7 @@ from course_utils.exercise.given import Given
 from course_utils.exercise.kits import derivatives
 from course_utils.measure.kernel import KernelTraffic
 from course_utils.measure.kernel_memory import Access, Place
-from course_utils.measure.kernel_watch import interpret
+from course_utils.measure.kernel_watch import compile_again, interpret
 from course_utils.measure.modes import Noting
 
 interpret()
@@ -42,6 +42,7 @@ __all__ = [
     "a_program_for_each",
     "as_often",
     "because",
+    "compile_again",
     "computed",
     "exact_products",
     "inside",
