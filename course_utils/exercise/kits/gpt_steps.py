@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -34,6 +35,27 @@ def model(dropout: float = 0.0, spread: float = 1.0, seed: int = 0, **sizes: int
 def text(start: int, letters: int) -> Tensor:
     """A piece of the course's text, as ids."""
     return gpt.encode(gpt.text()[start : start + letters])
+
+
+def number(loss: Any, call: int) -> float:
+    """What this call of `step` returned: checks that it is a number or a float32 tensor without a graph."""
+    told = f"what call {call} of `step` returns"
+    if not isinstance(loss, Tensor):
+        wanted = "expected: a number, or a tensor"
+        expect.true(isinstance(loss, Real), f"{told} is {expect.show(loss)}", wanted)
+        return float(loss)
+    expect.equal(loss.numel(), 1, what=f"the number of elements of {told}")
+    exact = loss.dtype in (torch.float32, torch.float64)
+    expect.true(exact, f"{told} is in {loss.dtype}".replace("torch.", ""), "expected: float32, or a number")
+    expect.true(
+        not loss.requires_grad, f"{told} keeps the graph of the step", "expected: one without a graph"
+    )
+    return float(loss)
+
+
+def near(loss: float, other: float) -> bool:
+    """Whether they differ by no more than what bfloat16 makes of one."""
+    return abs(loss - other) < LOSS_APART
 
 
 @dataclass(frozen=True)
