@@ -60,8 +60,8 @@ ids = torch.randint(30, ({batch}, {time}), device=device)
 # For counting, numbers do not matter.
 _COUNTED = """
 from course_utils.exercise.kits import gpt
-model = gpt.GPT(8, context=32, width=32, heads=2, layers=3).eval()
-ids = torch.arange(16 * {}).view(16, -1) % 8
+model = gpt.GPT(8, context=16, width=32, heads=2, layers=2).eval()
+ids = torch.arange(48 * {}).view(48, -1) % 8
 """
 
 
@@ -151,7 +151,7 @@ def in_training_mode(t):
 
 @exercise.check(
     given=_COUNTED.format,
-    cases={"1 character, then 31": (1, 31), "8 characters, then 60": (8, 60)},
+    cases={"1 character, then 15": (1, 15), "4 characters, then 30": (4, 30)},
 )
 def work(t, time, count):
     """In a window each character goes through the blocks once
@@ -187,12 +187,12 @@ def operators(generate):
 
     with Rows() as rows:
         with rows.of("characters at the beginning"):
-            told = "operators for one character after 25 (after 5: {:,})"
-            few = ran(5, 1)
-            expect.at_most(ran(25, 1), few, told.format(few))
+            told = "operators for one character after 14 (after 3: {:,})"
+            few = ran(3, 1)
+            expect.at_most(ran(14, 1), few, told.format(few))
         with rows.of("characters that were written"):
-            told = "operators for characters 21 to 25 (for 6 to 10: {:,})"
-            early, late = (ran(1, count + 5) - ran(1, count) for count in (5, 20))
+            told = "operators for characters 12 to 14 (for 4 to 6: {:,})"
+            early, late = (ran(1, count + 3) - ran(1, count) for count in (3, 11))
             expect.at_most(late, early, told.format(early))
 
 
@@ -206,12 +206,12 @@ def memory(t):
     """
     batch, width = len(t.ids), t.model.token.weight.shape[1]
     cache = len(t.model.blocks) * 2 * batch * t.model.context * width * t.model.token.weight.element_size()
-    peak = measure.peak_bytes(t.call, "generate(model, ids, 31)").total
+    peak = measure.peak_bytes(t.call, "generate(model, ids, 15)").total
     told = f"bytes at the peak (the keys and values of a window have {cache:,})"
     expect.at_most(peak, 2 * cache, told, unit="bytes")
 
     def written_on():
-        result = t.call("generate(model, ids, 31)")
+        result = t.call("generate(model, ids, 5)")
         gc.collect()
         return result
 

@@ -170,6 +170,9 @@ mistakes = [
 ]
 _FEW = "few numbers, and nothing is written to"
 equivalent = {
+    "line 35: `scores.masked_fill(later, -math.inf)` -> `scores.masked_fill_(later, -math.inf)`": (
+        "nobody else has the scores, and there is no graph that needs them"
+    ),
     "the result of `generate` cloned": _FEW,
     "`generate` works on a copy of `ids` (`ids = ids.clone()` before all else)": _FEW,
 }
