@@ -312,9 +312,8 @@ class Case:
         again = self.with_a_short_batch(answer, drawn=3, layers=False).run.losses
         expect.equal(again, t.run.losses, what="the losses of a second run with the same seed", rtol=1e-4)
         if "rows" not in start:
-            others = self.with_a_short_batch(answer, STAYS + 1).run.trained[0]
-            same = others.input.equal(t.run.trained[0].input)
-            told = f"with seeds {STAYS} and {STAYS + 1} the first batch holds the same rows in the same order"
-            expect.true(not same, told, "expected: the seed decides the order")
+            one, other = (self.treated(answer, seed).run.trained[0].input for seed in SEEDS[:2])
+            told = "with seeds {} and {} the first batch holds the same rows in the same order".format(*SEEDS)
+            expect.true(not one.equal(other), told, "expected: the seed decides the order")
         self.same_in_both_modes(t.model)
         return t
