@@ -42,13 +42,8 @@ class ServerProcess:
             f"import sys; sys.path.insert(0, {root!r}); from course_utils.processes import forkserver; "
             f"forkserver.main({theirs.fileno()}, {self.owner})"
         )
-        environment = {
-            **os.environ,
-            MARK: self.mark,
-            # A pool of threads in the server would not survive its forks.
-            "OPENBLAS_NUM_THREADS": "1",
-            "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
-        }
+        environment = {**os.environ, MARK: self.mark, "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
+        environment["OPENBLAS_NUM_THREADS"] = "1"  # a pool of threads would not survive the server's forks
         with theirs:
             quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
             command, passed = [sys.executable, "-P", "-c", code], [theirs.fileno()]
@@ -154,19 +149,14 @@ def found_here(mark: str) -> dict[str, Any]:
         folder = "/"
     environment = {**os.environ, MARK: mark}
     environment.setdefault("TORCHINDUCTOR_CACHE_DIR", _compiler_cache(environment.get("TMPDIR", "/tmp")))
-    return {
-        "path": list(sys.path),
-        "environment": environment,
-        "recursion_limit": sys.getrecursionlimit(),
-        "folder": folder,
-    }
+    limit = sys.getrecursionlimit()
+    return {"path": [*sys.path], "environment": environment, "recursion_limit": limit, "folder": folder}
 
 
 @functools.cache
 def _compiler_cache(temporary: str) -> str:
     """Where torch keeps what it has compiled when it is not in a warm process. In a worker's own temporary
-    folder it would be gone with the worker, and every first use of the compiler would take ten seconds
-    instead of one."""
+    folder it would be gone with the worker, and each first use of the compiler would take ten seconds."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for its user

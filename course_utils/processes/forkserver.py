@@ -112,13 +112,12 @@ class Forkserver:
 
     def _take_request(self) -> bool:
         """Forks the worker that the client asks for. False: the client is gone."""
-        try:
+        data, size = b"", 0
+        with contextlib.suppress(OSError):
             length, fds, _, _ = socket.recv_fds(self.control, 4, 16)
-            data, size = b"", int.from_bytes(length, "big")
+            size = int.from_bytes(length, "big")
             while len(data) < size and (part := self.control.recv(size - len(data))):
                 data += part
-        except OSError:
-            return False
         if not size or len(data) < size:
             return False
         request = json.loads(data)

@@ -127,7 +127,7 @@ class _Stillness:
             return None
         # The cheap question first, and no question asked of a process that runs. Also those that are done
         # count: gloo may still be sending from them. So do processes that a rank has started and waits for.
-        living = [pid for worker in workers if worker.alive for pid in tree.tree(worker.pid)]
+        living = [pid for worker in workers if not worker.gone for pid in tree.tree(worker.pid)]
         spent, self._spent = self._spent, tree.seconds_spent(living)
         if any(map(tree.is_running, living)) or self._spent - spent > SPENT_ON_A_LOOK:
             return None
@@ -151,15 +151,10 @@ def run_rank(
 ) -> Any:
     """The inside of a rank: `function(rank, world_size, *args)` in a process group of `world_size` ranks.
     `context` is entered for that with the last descriptor that this process was handed."""
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(world_size),
-        LOCAL_WORLD_SIZE=str(world_size),
-        MASTER_ADDR="127.0.0.1",
-        # Otherwise gloo looks up this machine by its name: slow, and without a network it may fail.
-        GLOO_SOCKET_IFNAME=LOOPBACK,
-    )
+    for where in ("", "LOCAL_"):
+        os.environ |= {f"{where}RANK": str(rank), f"{where}WORLD_SIZE": str(world_size)}
+    # Otherwise gloo looks up this machine by its name: slow, and without a network it may fail.
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": LOOPBACK}
     if not gpus:
         worker_process.hide_gpus()
     elif "nccl" in backend:

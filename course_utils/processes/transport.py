@@ -84,7 +84,7 @@ class _Pickler(cloudpickle.Pickler):
         elif isinstance(obj, _Cached) and (_is_local(obj) or _is_by_value(getattr(obj, "__module__", None))):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         elif type(obj).__module__.startswith("triton.runtime.") and type(obj).__name__ in _KERNELS:
-            return _kernel, (obj.fn,)
+            return importlib.import_module("triton").jit, (obj.fn,)
         elif (path := _path_of(obj)) is not None:
             return _found_at, path
         elif self.to_cpu and _is_on_a_device(obj):
@@ -130,12 +130,6 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callabl
 
 # What `triton.jit` makes of a function: which of the two, the process decides that it comes to.
 _KERNELS = ("JITFunction", "InterpretedFunction")
-
-
-def _kernel(function: Callable[..., Any]) -> Any:
-    import triton  # here: nobody else in this room needs it
-
-    return triton.jit(function)
 
 
 # Generators of which a process has one. `random.seed`, `np.random.rand` and others are their methods: with a

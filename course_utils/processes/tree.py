@@ -55,14 +55,18 @@ def alive(pids: Iterable[int]) -> list[int]:
     return [pid for pid, state in states if state != psutil.STATUS_ZOMBIE]
 
 
+def _threads(pid: int) -> list[list[str]]:
+    """What Linux says of each of its threads, from the letter of its state on; elsewhere there are none."""
+    with contextlib.suppress(OSError):  # it has ended, or one of them has
+        stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+        # Before that is the name, in parentheses; it may hold anything.
+        return [stat.rpartition(")")[2].split() for stat in stats]
+    return []
+
+
 def is_running(pid: int) -> bool:
     """Whether one of its threads runs, or would if there were a free core. False where that is not known."""
-    with contextlib.suppress(OSError, IndexError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            # The name, in parentheses, may hold anything; the state is the letter after it.
-            if (task / "stat").read_text().rpartition(")")[2].split()[0] in "RD":
-                return True
-    return False
+    return any(fields[0] in "RD" for fields in _threads(pid))
 
 
 _EXITING = 4  # among the kernel's flags of a thread
@@ -70,10 +74,8 @@ _EXITING = 4  # among the kernel's flags of a thread
 
 def is_ending(pid: int) -> bool:
     """Whether the process has ended, waited for or not, or all of its threads are about to."""
-    with contextlib.suppress(OSError, IndexError):
-        if tasks := list(Path(f"/proc/{pid}/task").iterdir()):
-            fields = [(task / "stat").read_text().rpartition(")")[2].split() for task in tasks]
-            return all(one[0] in "ZX" or int(one[6]) & _EXITING for one in fields)
+    if threads := _threads(pid):
+        return all(fields[0] in "ZX" or int(fields[6]) & _EXITING for fields in threads)
     return not alive([pid])
 
 

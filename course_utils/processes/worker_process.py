@@ -156,8 +156,7 @@ def _answer_calls(connection: socket.socket, token: bytes) -> None:
 
 
 def _call(payload: bytes) -> bytes:
-    """Runs one call; the result as bytes: a line of JSON, and below it the value, pickled, where there is one
-    and it is wanted."""
+    """Runs one call; the result: a line of JSON, and below it the pickled value, where one is wanted."""
     try:
         found, sources, data, plain = pickle.loads(payload)
         if found:

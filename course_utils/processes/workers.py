@@ -1,4 +1,4 @@
-"""Warm processes: code that may hang, crash or fill memory runs in one, and never here.
+"""Calls in warm processes, and what becomes of them.
 
 The first use starts a server process, which imports torch once and forks a worker for each request. This
 process itself is never forked. Workers end when this process does, however it ends.
@@ -40,7 +40,7 @@ class CannotSendError(TypeError):
     """A function or an argument cannot be sent to another process."""
 
 
-class Worker:
+class Worker(contextlib.AbstractContextManager):
     """One warm process. Several calls in a row run in the same process and find what earlier ones left.
     `preload` names modules to import before forking, for this worker and all later ones. `hand_over` are
     descriptors that the process gets copies of (`worker_process.handed_over`). `server`: the one that forks
@@ -56,7 +56,8 @@ class Worker:
         # When the call began in the process, or last told something, on the monotonic clock.
         self.begun: float | None = None
         self._owner = os.getpid()
-        self._gone = self._closed = self._server_ended = False
+        self.gone = False  # whether the process has ended, with all that it started, as far as is known here
+        self._closed = self._server_ended = False
         self._lost: float | None = None  # since when it says nothing more
         self._in = bytearray()  # what has come and is not whole yet
         self._token = secrets.token_bytes(transport.TOKEN_BYTES)
@@ -72,9 +73,6 @@ class Worker:
         finally:
             for _, there in pairs:
                 there.close()
-
-    def __enter__(self) -> Worker:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -124,11 +122,6 @@ class Worker:
         finally:
             self._calls.setblocking(False)
 
-    @property
-    def alive(self) -> bool:
-        """Whether the process has not ended yet, as far as is known here."""
-        return not self._closed and not self._gone
-
     def left(self, deadline: float) -> float:
         """Seconds until the call is past its deadline, of a machine as busy as it is now. Raises
         `WorkersError` when it could not even begin."""
@@ -166,7 +159,7 @@ class Worker:
             self._dump.read(1 << 16)
             self._read_status()
             # Until the server says that it has ended, the process id is that of no other process.
-            if not self.alive or self.pid is None:
+            if self.gone or self.pid is None:
                 return None
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGUSR1)
@@ -184,13 +177,6 @@ class Worker:
     def close(self) -> None:
         """Kills the process and everything it has started; returns when they are gone. May be repeated."""
         close_all([self])
-
-    def _await_end(self) -> None:
-        patience = time.monotonic() + START_SECONDS
-        while not self._gone and time.monotonic() < patience:
-            self.server.wake()
-            wait([self._status], 1.0)
-            self._read_status()
 
     def _complete(self) -> Result:
         """The result, with what was printed until now."""
@@ -255,19 +241,19 @@ class Worker:
 
     def _read_status(self) -> None:
         part = _read(self._status)
-        if part is None or self._gone:
+        if part is None or self.gone:
             return
         for line in part.decode().splitlines():  # each was sent whole
             what, _, detail = line.partition(" ")
             if what == "exit":
                 self.how = self.how or how_it_ended(int(detail))
             elif what == "gone":
-                self._gone = True
+                self.gone = True
                 self.server.outstanding -= 1
             else:  # the limit that it is beyond, or why it is not there
                 self.how = detail
-        if not part and not self._gone:
-            self._gone = self._server_ended = True
+        if not part and not self.gone:
+            self.gone = self._server_ended = True
             self.how = self.server.epitaph()
             self.server.clear_up(self.pid)
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -275,7 +261,7 @@ class Worker:
     def _notice_death(self) -> None:
         """Ends the call of a process that no longer answers. It closes its connections a moment before it has
         ended, and how it ended may be told late; one that lives on has lost its own."""
-        silent = self._gone and not wait([self._calls], 0)  # also where what it has started kept them open
+        silent = self.gone and not wait([self._calls], 0)  # also where what it has started kept them open
         if silent or (self._lost is not None and (self.how or self._lives_on())):
             self.how = self.how or "it closed its connection"
             self.done = True
@@ -307,7 +293,11 @@ def close_all(workers: Sequence[Worker]) -> None:
         worker.end()
     for worker in open_ones:
         try:
-            worker._await_end()
+            patience = time.monotonic() + START_SECONDS
+            while not worker.gone and time.monotonic() < patience:
+                worker.server.wake()
+                wait([worker._status], 1.0)
+                worker._read_status()
         finally:
             worker._closed = worker.done = True
             for end in worker._ends:
