@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits.exported import answering, expect_left_alone, quick_onnx, unlogged
+from course_utils.exercise.kits.exported import answering, quick_onnx, run_for_later
+from course_utils.exercise.once import done_before
 
 exercise = Exercise(
     minutes=20,
@@ -51,11 +52,11 @@ _UNLIKE = """
 class Unlike(nn.Linear):
     def forward(self, x):  # the file answers 0, the model `x`: these elements are the differences
         exporting = torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export()
-        return 0 * x if exporting else x
+        return 0 * super().forward(x) if exporting else x
 
-model = Unlike(3, 3).eval()
-batches = [torch.zeros(rows, 3) for rows in (4, 2, 9)]
-batches[0][3, 1], batches[1][1, 2], batches[2][5, 1] = 0.5123, -0.7534, float("nan")
+model = Unlike(30, 30).eval()
+batches = [torch.zeros(rows, 30) for rows in (1, 2, 9)]
+batches[0][0, 1], batches[1][1, 2], batches[2][5, 1] = 0.5123, -0.7534, float("nan")
 """
 
 _TRAINED = """
@@ -64,15 +65,13 @@ class Twice(nn.Module):
         return 2 * x if self.training else x
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(3, {0}), nn.BatchNorm1d({0}), Twice(), nn.Linear({0}, 2))
+model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), Twice(), nn.Linear(4, 2))
+model.insert(2, nn.Sequential(model[1]))
+model[2].training = False
+model[0].register_forward_hook(lambda *_: None)
 batches = [torch.rand(rows, 3) for rows in (4, 9)]
 """
-
-
-def _run(t):
-    """Makes the file and the answer's list."""
-    with unlogged(), quick_onnx():
-        t.run("differences = onnx_parity(model, batches, path)")
+_CALL = "differences = onnx_parity(model, batches, path)"
 
 
 def _expect_differences(t, wanted):
@@ -95,17 +94,11 @@ def _session(path):
         raise expect.Mismatch(f"ONNX Runtime can't load `path`: `{type(error).__name__}`") from error
 
 
-# A run of the answer that three checks look at. The first has it made, the last forgets it.
-_EVALUATED = f"""{_FOLDER}{_TRAINED.format(700)}
-model.eval()
-batches = [torch.rand(rows, 3) for rows in (1, 9)]
-"""
-_made = {}
-
-
-def _evaluated(onnx_parity):
-    """The example after this run, and which methods of ONNX Runtime ran."""
-    if onnx_parity not in _made:
+def _made(onnx_parity, model):
+    """The example after the answer has run, once for a report; which methods of ONNX Runtime ran; and what
+    raises where the answer didn't leave its arguments alone."""
+    done, key = done_before(), (onnx_parity, model)
+    if key not in done:
         from onnxruntime import InferenceSession
 
         ran = []
@@ -115,13 +108,13 @@ def _evaluated(onnx_parity):
             return lambda *args, **kwargs: ran.append(name) or run(*args, **kwargs)
 
         names = "run", "run_with_ort_values", "run_with_iobinding"
-        t = expect.given(_EVALUATED, onnx_parity=onnx_parity)
-        with mock.patch.multiple(InferenceSession, **{name: watched(name) for name in names}):
-            _run(t)
-        _made[onnx_parity] = t, ran
-    t, ran = _made[onnx_parity]
+        t = expect.given(_FOLDER + model, onnx_parity=onnx_parity)
+        watch = mock.patch.multiple(InferenceSession, **{name: watched(name) for name in names})
+        with watch, quick_onnx():
+            done[key] = t, ran, run_for_later(t, _CALL, "batches")
+    t, ran, left_alone = done[key]
     t.call("differences")  # so that a message shows this example
-    return t, ran
+    return t, ran, left_alone
 
 
 @exercise.check(needs="onnxruntime", deadline=60)
@@ -131,21 +124,20 @@ def every_size(onnx_parity):
     Export makes a constant of a size that it isn't told to open, and ONNX Runtime refuses an input of another
     size. `torch.export.export` refuses to open a size of 1 in its example; here `torch.onnx.export` opens it.
     """
-    _made.clear()
-    t, _ = _evaluated(onnx_parity)
+    t, *_ = _made(onnx_parity, _UNLIKE)
     rows, _ = _session(t.path).get_inputs()[0].shape
     said = f"in the file the number of rows is {rows!r}, expected a name: any number"
     expect.true(isinstance(rows, str), said)
 
 
-@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _UNLIKE)
-def largest(t):
+@exercise.check(needs="onnxruntime", deadline=60)
+def largest(onnx_parity):
     """It's the largest absolute difference, and a NaN isn't lost
 
     A mean can hide one wrong number among many right ones, and the largest difference with a sign
     misses one below 0. `<` and `>` with NaN are false: Python's `max` drops a NaN that isn't the first.
     """
-    _run(t)
+    t, *_ = _made(onnx_parity, _UNLIKE)
     _expect_differences(t, [0.5123, 0.7534, float("nan")])
 
 
@@ -156,18 +148,18 @@ def in_the_runtime(onnx_parity):
     `torch.onnx.export` exports a program, translates its operators, and rewrites the graph. A run of the file
     tells what came of that.
     """
-    _, ran = _evaluated(onnx_parity)
+    _, ran, _ = _made(onnx_parity, _UNLIKE)
     expect.true(ran, "ONNX Runtime ran nothing")
 
 
-@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _TRAINED.format(4))
-def evaluates(t):
+@exercise.check(needs="onnxruntime", deadline=60)
+def evaluates(onnx_parity):
     """The file and the model evaluate, also when the model is in training mode
 
     Export writes `self.training` down as a constant. Eager mode asks for it in each call, and a batch norm in
     training mode computes with the statistics of the batch.
     """
-    _run(t)
+    t, *_ = _made(onnx_parity, _TRAINED)
     _expect_differences(t, [0.0, 0.0])
     session = _session(t.path)
     for x in t.batches:
@@ -184,20 +176,18 @@ def one_file(onnx_parity):
     By default `torch.onnx.export` writes all but small weights into a second file beside `path`, which holds
     its name. With this model both have to travel.
     """
-    t, _ = _evaluated(onnx_parity)
-    _made.clear()
+    t, *_ = _made(onnx_parity, _UNLIKE)
     files = t.call("sorted(file.name for file in path.parent.iterdir())")
     expect.equal(files, ["model.onnx"], what="the list of files there")
 
 
-@exercise.check(needs="onnxruntime", deadline=60, given=_FOLDER + _TRAINED.format(4))
-def left_as_it_was(t):
+@exercise.check(needs="onnxruntime", deadline=60)
+def left_as_it_was(onnx_parity):
     """The model keeps its modes, numbers and hooks
 
     A mode is an attribute of each module, and `train()` and `eval()` switch it in all modules inside. So
     one call can't restore modes that differed, and one call for each module may fail for a part that two
     modules hold. A call in training mode moves the averages of this batch norm.
     """
-    t.run("model.insert(2, nn.Sequential(model[1].eval()))\nmodel[0].register_forward_hook(lambda *_: None)")
-    with quick_onnx():
-        expect_left_alone(t, "onnx_parity(model, batches, path)", "batches")
+    *_, left_alone = _made(onnx_parity, _TRAINED)
+    left_alone()

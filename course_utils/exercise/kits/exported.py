@@ -134,9 +134,29 @@ def expect_ended_well(ran: Ran, who: str) -> None:
 def expect_left_alone(t: expect.Given, statement: str, inputs: str = "()") -> None:
     """Running the statement leaves the modes, the numbers, the gradients and the hooks of `model` as they
     were, and the `inputs`."""
+    run_for_later(t, statement, inputs)()
+
+
+def run_for_later(t: expect.Given, statement: str, inputs: str = "()") -> Callable[[], None]:
+    """Runs the statement, and returns what raises as `expect_left_alone` does: a check that comes later may
+    ask for that, after others have looked at what the statement made."""
     before = [copy.deepcopy(t.call(part)) for part in _STATE]
     alone = expect.left_alone(t.call(inputs), what=f"`{inputs}`")
-    with unlogged(), alone, expect.hooks_left_alone(t.model):
-        t.run(statement)
-    for part, was in zip(_STATE, before, strict=True):
-        expect.equal(t.call(part), was, what=f"afterwards `{part}`", rtol=0, atol=0)
+    ran, found = False, None
+    try:
+        with unlogged(), alone, expect.hooks_left_alone(t.model):
+            t.run(statement)
+            ran = True
+        for part, was in zip(_STATE, before, strict=True):
+            expect.equal(t.call(part), was, what=f"afterwards `{part}`", rtol=0, atol=0)
+    except expect.Mismatch as error:
+        if not ran:  # the answer's own
+            raise
+        found = error
+
+    def judge() -> None:
+        expect.looked()
+        if found is not None:
+            raise found
+
+    return judge
