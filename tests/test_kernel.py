@@ -371,8 +371,8 @@ def test_loads_and_stores_are_counted_by_address_and_no_address_comes_twice():
         t = expect.given("x, y = torch.ones(2, 100)", answer=answer)
         launches = kernels.launched(t, "answer(x, y)")
         kernels.once(t, launches, ["x"], ["found"])
-    with pytest.raises(expect.Mismatch, match=r"`y\[0\]` was loaded 2 times, expected 1"):
-        kernels.once(t, launches, ["y"], [])
+    with pytest.raises(expect.Mismatch, match=r"in backward, `y\[0\]` was loaded 2 times, expected 1"):
+        kernels.once(t, launches, ["y"], [], during="backward")
     assert kernels.most_in_a_program(launches, t.found, "store") == WIDTH
 
 
@@ -382,6 +382,42 @@ def test_an_answer_by_torchs_operators_is_told_what_the_task_is_about():
 
     report = attempt.grade(catalog.load().exercise("add_kernel"), add_kernel, devices=["cpu"])
     assert report.told_by == "addresses" and report.why.startswith("Torch's operators give the right values")
+    with pytest.raises(expect.Mismatch, match=r"_local_scalar_dense \(a number is taken out of a tensor"):
+        kernels.computed([None], ["aten._local_scalar_dense"], by="f(x)")
+
+
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.zero_()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def test_what_torch_refuses_to_write_to_is_told_as_its_callers():
+    t = expect.given("x = torch.ones(3, requires_grad=True)", answer=InPlace.apply)
+    for watch in (lambda: kernels.watched(t, "answer(x)"), lambda: _untouched(t)):
+        with pytest.raises(expect.Mismatch, match="torch refuses to have an input written to") as told:
+            watch()
+        assert "belongs to its caller" in told.value.why
+
+
+def _untouched(t):
+    with kernels.untouched():
+        t.call("answer(x)")
+
+
+def test_elements_in_another_order_are_told_as_strides():
+    wanted = torch.arange(6.0).view(2, 3)
+    with pytest.raises(expect.Mismatch) as told:
+        kernels.agrees(wanted.view(3, 2).t(), wanted, wanted)
+    assert "in another order" in told.value.symptom and "no strides" in told.value.why
+    with pytest.raises(expect.Mismatch) as told:
+        kernels.agrees(wanted + 1, wanted, wanted)
+    assert not told.value.why
 
 
 @triton.jit

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import derivatives
 from course_utils.exercise.kits.kernels import (
+    agrees,
     because,
     inside,
     keeps,
@@ -122,14 +122,14 @@ def values(t, device):
     """Element `i` is dropped by the number for `i`, and the others grow
 
     The number depends on the seed and the place, and drops where it is below `p`. The place in a block is the
-    same for all blocks: with it the mask begins again in each program, and depends on the block's size.
-    `1 / (1 - p)` makes up for the dropped ones: the expected value stays.
+    same for all blocks: with it alone the mask begins again in each program, and with a seed for each program
+    it depends on the block's size. `1 / (1 - p)` makes up for the dropped ones: the expected value stays.
     """
     wanted, like = _dropped(t, t.x, "x")
     with unwritten_is_nan(), untouched():
         found = t.call(_CALL)
     with because("" if t.x.isfinite().all() else _BECOMES_0):
-        derivatives.agrees(found, wanted, t.x, least=0.0, like=like)
+        agrees(found, wanted, t.x, least=0.0, like=like)
 
 
 @exercise.check(needs="triton", cases=_ARRIVES)
@@ -145,7 +145,7 @@ def gradient(t, device):
         t.run(f"y = {_CALL}")
         expect.in_graph(t.y, of="`x`")
         found = t.call("torch.autograd.grad(y, x, g)[0]")
-    derivatives.agrees(found, wanted, t.x, least=0.0, what="the gradient of `x`", like=like)
+    agrees(found, wanted, t.x, least=0.0, what="the gradient of `x`", like=like)
 
 
 @exercise.check(
@@ -159,10 +159,11 @@ def two_calls(t, device):
     the class, or in a global variable, is the last call's.
     """
     wanted, like = _dropped(t, t.g, "g")
-    t.run(f"y, z = {_CALL}, DropoutKernel.apply(x, 0.5, 8)")
+    with untouched():
+        t.run(f"y, z = {_CALL}, DropoutKernel.apply(x, 0.5, 8)")
     like["the gradient of `z`"] = t.call("torch.autograd.grad(z, x, g)[0]")
     found = t.call("torch.autograd.grad(y, x, g)[0]")
-    derivatives.agrees(found, wanted, t.x, least=0.0, what="the gradient of `y`", like=like)
+    agrees(found, wanted, t.x, least=0.0, what="the gradient of `y`", like=like)
 
 
 @exercise.check(

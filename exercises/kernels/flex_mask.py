@@ -98,6 +98,12 @@ def _listed(t, mask, numbers, indices):
     return found
 
 
+def _for_all(mask, rows):
+    """A line for what lists its blocks once, for several rows."""
+    once = rows > 1 and len(mask.kv_num_blocks) == 1
+    return [f"the blocks are listed once, for {rows} rows"] * once
+
+
 def _first(blocks):
     row, i, j = blocks.nonzero()[0].tolist()
     return f"{int(blocks.sum())} blocks; the first: row {row}, block [{i}, {j}]"
@@ -125,13 +131,14 @@ def blocks_computed(t, device):
     don't say which others it holds.
     """
     mask, needed = _made(t, device), _tiles(t).any(4).any(2)
+    more_told = _for_all(mask, len(needed))
     found = _listed(t, mask, mask.kv_num_blocks, mask.kv_indices)
     found |= _listed(t, mask, mask.full_kv_num_blocks, mask.full_kv_indices)
     if (lost := needed & ~found).any():
-        raise expect.Mismatch(f"left out: {_first(lost)}", "expected: all in which a pair counts")
+        raise expect.Mismatch(f"left out: {_first(lost)}", "expected: all in which a pair counts", *more_told)
     told = f"computed: {int(found.sum())} blocks; {int(needed.sum())} would do"
     if (more := found & ~needed).any():
-        raise expect.Mismatch(told, f"no pair counts in {_first(more)}")
+        raise expect.Mismatch(told, f"no pair counts in {_first(more)}", *more_told)
 
 
 @exercise.check(isolated=True, deadline=60, cases=_CASES)
@@ -149,7 +156,8 @@ def full_blocks(t, device):
         (whole & ~full, "not full, though all of their pairs count"),
         (full & partial, "listed twice, as full and as partial"),
     ):
-        expect.true(not blocks.any(), f"{told}: {_first(blocks) if blocks.any() else ''}")
+        told = f"{told}: {_first(blocks) if blocks.any() else ''}"
+        expect.true(not blocks.any(), told, *_for_all(mask, len(whole)))
 
 
 @exercise.check(isolated=True, deadline=60, cases=_CASES)

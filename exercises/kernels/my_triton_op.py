@@ -22,7 +22,7 @@ import torch
 from course_utils import measure
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import derivatives
-from course_utils.exercise.kits.kernels import because, computed, inside, keeps, once, untouched
+from course_utils.exercise.kits.kernels import agrees, because, computed, inside, keeps, once, untouched
 from course_utils.measure.modes import is_registered, name_of_operator
 
 exercise = Exercise(
@@ -63,10 +63,6 @@ def _squared_relu(x):
     return x.relu().square()
 
 
-_ORDER = (
-    "A kernel gets an address, and no strides: it stores in the order in which elements lie. "
-    "`torch.empty_like(x)` lies as `x` does, so for a transposed `x` that is another order."
-)
 _ROUNDED = (
     "float64 has 53 bits and float32 has 24. What is loaded has the dtype of its tensor, and so has what is "
     "computed of it, unless the kernel converts it."
@@ -78,15 +74,11 @@ _NEW = (
 
 
 def _agrees(found, wanted, t, what):
-    """`derivatives.agrees`, with a why of what is seen there."""
-    why, wide = "", t.x.dtype == torch.float64
-    if expect.is_tensor(found) and found.shape == wanted.shape:
-        one, other = found.detach().cpu().double(), wanted.double()
-        sums = (each.flatten().sort().values for each in (one, other))
-        moved = not torch.allclose(one, other) and torch.allclose(*sums)
-        why = _ORDER if moved else _ROUNDED if wide and torch.allclose(one, other, 1e-5, 1e-6) else ""
-    with because(why):
-        derivatives.agrees(found, wanted, t.x, what=what)
+    """`agrees`, with a why where float64 went through float32."""
+    wide = t.x.dtype == torch.float64 and expect.is_tensor(found) and found.shape == wanted.shape
+    near = wide and torch.allclose(found.detach().cpu().double(), wanted.double(), 1e-5, 1e-6)
+    with because(_ROUNDED if near else ""):
+        agrees(found, wanted, t.x, what=what)
 
 
 def _register(t):
@@ -163,8 +155,8 @@ def launches(t):
     _register(t)
     forward = _launched(t, "op(x.requires_grad_())", "y")
     backward = _launched(t, "torch.autograd.grad(y, x, g)[0]", "slope")
-    once(t, forward, ["x"], ["y"])
-    once(t, backward, ["x", "g"], ["slope"])
+    once(t, forward, ["x"], ["y"], during="forward")
+    once(t, backward, ["x", "g"], ["slope"], during="backward")
     inside(forward + backward)
 
 

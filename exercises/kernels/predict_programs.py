@@ -87,7 +87,8 @@ _WHYS = {
     "double[(3,)]: program 1 loads": "A program begins at its number times the size of a block.",
     "double[(3,)]: program 2 loads": "The block goes on to 11, and the mask asks `where < n`.",
     "double[(3,)]: bytes of x that all programs load": "A masked element moves no bytes; a float32 has 4.",
-    "unmasked[(3,)]: program 2 asks for, outside x": "A block has its full size, whatever the tensor's is.",
+    "unmasked[(3,)]: program 2 asks for, outside x": "A block has its full size, whatever the "
+    "tensor's is. Those of its elements that lie in `x` don't count here.",
     "total[(3,)]: program 2 stores the number": "Masked places of the block hold `other`, and are summed.",
     "double[(4,)]: program 3 loads": "A block that begins behind the end has no element of the tensor.",
     "double: programs for 1,000 elements in blocks of 256": "The last block need not be full.",

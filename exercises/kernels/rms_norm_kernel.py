@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils.exercise import Exercise, expect
-from course_utils.exercise.kits import derivatives, kernels, numbers
+from course_utils.exercise.kits import kernels, numbers
 
 exercise = Exercise(
     minutes=20,
@@ -95,33 +95,37 @@ def _exact(t):
 
 _TWICE = (
     "Half a unit in the last place is what one rounding to float16 may take away. Here more is missing: "
-    "something in between was rounded, such as the root that is kept, or the normalised row before it is "
-    "multiplied. In float32 it keeps its digits, and the last store rounds."
+    "something in between was rounded, such as {}. In float32 it keeps its digits, and the last store rounds."
+)
+_ROOT = "the root that is kept, or the normalised row before it is multiplied"
+_SUM = (
+    "the sum, after each row that is added (in float16, 2,048 + 1 is 2,048), the parts that are summed, or "
+    "the root that is kept"
 )
 
 
-def _agrees(found, wanted, t, least=0.0, **more):
-    """In the dtype of `x`; in float16 up to the one rounding there."""
-    derivatives.agrees(found, wanted, t.x, least=least, **more)
+def _agrees(found, wanted, t, least=0.0, between=_ROOT, **more):
+    """In the dtype of `x`; in float16 up to the one rounding there. `between`: what may be rounded before."""
+    kernels.agrees(found, wanted, t.x, least=least, **more)
     if t.x.dtype == torch.float16:
         more.pop("like", None)
         near = max(1e-5 * wanted.abs().max().item(), 2**-25)  # below 2**-14 a unit is 2**-24
-        with kernels.because(_TWICE):
+        with kernels.because(_TWICE.format(between)):
             expect.equal(found.detach().cpu().double(), wanted, rtol=1.05 * 2**-11, atol=near, **more)
 
 
 def _expect_gradient(t, name):
     x, weight, value = _exact(t)
-    g, least, like = t.g.cpu().double(), 0.0, {}
+    g, least, like, between = t.g.cpu().double(), 0.0, {}, _SUM
     if name == "x":  # where its two terms cancel, the digits of each count
-        one = g * weight / (x.square().mean(1, keepdim=True) + 1e-6).sqrt()
+        between, one = _ROOT, g * weight / (x.square().mean(1, keepdim=True) + 1e-6).sqrt()
         least, like = one.abs().max().item(), {"the gradient for a root that does not depend on `x`": one}
     (wanted,) = torch.autograd.grad(value, {"x": x, "weight": weight}[name], g)
     with kernels.unwritten_is_nan(), kernels.untouched():
         t.run(f"y = {_CALL}")
         expect.in_graph(t.y, of="the inputs")
         found = t.call(f"torch.autograd.grad(y, {name}, g)[0]")
-    _agrees(found, wanted, t, least, what=f"the gradient of `{name}`", like=like)
+    _agrees(found, wanted, t, least, between, what=f"the gradient of `{name}`", like=like)
 
 
 @exercise.check(needs="triton", cases=_SETUPS)
@@ -189,8 +193,8 @@ def traffic(t):
     second load, or a launch of its own for the gradient of `weight`, brings them from memory again.
     """
     forward, backward = _launches(t)
-    kernels.once(t, forward, ["x"], ["y"])
-    kernels.once(t, backward, ["x", "g"], ["grad_x"])
+    kernels.once(t, forward, ["x"], ["y"], during="forward")
+    kernels.once(t, backward, ["x", "g"], ["grad_x"], during="backward")
 
 
 @exercise.check(isolated=True, needs="triton", given=_SMALL["20 rows of 5"])

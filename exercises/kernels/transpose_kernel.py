@@ -98,7 +98,8 @@ def sectors(t):
     """Loads and stores touch as few sectors as possible
 
     A sector of 32 bytes has 8 neighbours of a row. Whoever asks for one of them alone has the whole sector
-    moved. By rows the stores do that, and by columns the loads. A tile has neighbours in both directions.
+    moved. By rows the stores do that, and by columns the loads. A tile has neighbours in both directions, and
+    a side of less than 32 bytes, 8 elements here, fills no sector.
     """
     for launch in watched(t, "transpose_kernel(x)"):
         for site in launch.sites:

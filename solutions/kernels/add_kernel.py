@@ -74,9 +74,9 @@ mistakes = [
     Edit("off by one", "offsets < n", "offsets < n - 1", told_by="values"),
     Edit("twice", "(triton.cdiv(n, 1024),)", "(triton.cdiv(n, 1024), 2)", told_by="traffic"),
     Edit(
-        "through float32",
+        "floats through float32",
         "tl.load(x + offsets, mask=inside) +",
-        "tl.load(x + offsets, mask=inside).to(tl.float32) +",
+        "tl.load(x + offsets, mask=inside).to(tl.int64 if x.dtype.element_ty == tl.int64 else tl.float32) +",
         told_by="values",
     ),
     Edit("of torch", "return out", "return x + y", told_by="addresses"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import linecache
 import math
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,7 @@ except ImportError:
 
 __all__ = [
     "a_program_for_each",
+    "agrees",
     "as_often",
     "because",
     "compile_again",
@@ -93,6 +95,10 @@ _CALLERS = (
     "What a function is given belongs to its caller, who may need it again. A kernel that stores there "
     "changes it; memory for a result is `torch.empty_like`'s."
 )
+_ORDER = (
+    "A kernel gets an address, and no strides: it loads and stores in the order in which elements lie. What "
+    "is transposed lies in another order than its indices say, and so does `torch.empty_like` of it."
+)
 _RUNS_ON = (
     "A block that is wider than what is left of a row runs on into the next one. The mask of a tile has a "
     "part for rows and one for columns; to compare offsets with the number of elements is neither."
@@ -108,6 +114,10 @@ _LOOSE = (
 _POWERS = (
     "Triton compiles blocks whose sides are powers of two, and no others. A mask leaves out what is too much."
 )
+
+
+# What an operator is in Python, where its name doesn't say.
+_IN_WORDS = {"_local_scalar_dense": " (a number is taken out of a tensor, as `int(…)` and `.item()` do)"}
 
 
 def watched(t: Given, call: str, name: str = "found", shuffle: int | None = None) -> list[KernelTraffic]:
@@ -126,7 +136,7 @@ def launched(
 def _watched(t: Given, call: str, name: str, shuffle: int | None) -> tuple[list[KernelTraffic], list[str]]:
     results: list[Any] = []  # held, so that no other tensor of the call gets the address of one
     held = Noting(lambda *call: results.append(call))
-    with measure.operators() as ran, held, measure.kernels(shuffle) as launches:
+    with measure.operators() as ran, held, measure.kernels(shuffle) as launches, _refused_told():
         t.run(f"{name} = {call}")
     expect.looked()
     return launches, ran.names
@@ -140,7 +150,8 @@ def computed(
     expect.looked()
     others = [one for one in ran if _base(one) not in _ALLOWED]
     if not launches or others:
-        told = f"torch's own operators ran: {', '.join(dict.fromkeys(others))}"
+        names = [one + _IN_WORDS.get(_base(one), "") for one in dict.fromkeys(others)]
+        told = f"torch's own operators ran: {', '.join(names)}"
         what = told if launches else f"no kernel was launched by `{by}`"
         raise expect.Mismatch(what, "expected: a kernel of yours computes the result", why=_BY_KERNELS)
     if moved := {} if copies else dict.fromkeys(one for one in ran if _base(one) in _COPIES):
@@ -167,9 +178,33 @@ def untouched() -> Iterator[None]:
     """What runs inside writes to no tensor of the example. `derivatives.untouched`, with a why."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(derivatives.untouched())
-        yield
+        with _refused_told():
+            yield
         with because(_CALLERS):
             stack.close()
+
+
+@contextlib.contextmanager
+def _refused_told() -> Iterator[None]:
+    """Where torch refuses to have an input of a Function written to, it's a `Mismatch`, with a why."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not re.search("leaf Variable.* in-place operation|marked as dirty", str(error)):
+            raise
+        told = f"torch refuses to have an input written to: `{str(error).partition('. ')[0].rstrip('.')}`"
+        raise expect.Mismatch(told, "expected: what is given stays as it is", why=_CALLERS) from None
+
+
+def agrees(found: Tensor, wanted: Tensor, x: Tensor, **more: Any) -> None:
+    """`derivatives.agrees`, with a why where the elements are in another order."""
+    why = ""
+    if expect.is_tensor(found) and found.shape == wanted.shape:
+        one, other = (each.detach().cpu().double().flatten() for each in (found, wanted))
+        moved = torch.allclose(one.sort().values, other.sort().values) and not torch.allclose(one, other)
+        why = _ORDER if moved else ""
+    with because(why):
+        derivatives.agrees(found, wanted, x, **more)
 
 
 def inside(launches: list[KernelTraffic]) -> None:
@@ -256,29 +291,34 @@ def as_often(
     expected: Tensor | int = 1,
     because: str = "",
     did: str = "loaded",
+    during: str = "",
 ) -> None:
-    """Each element of this tensor of the example is loaded, or stored, as often as is expected."""
+    """Each element of this tensor of the example is loaded, or stored, as often as is expected. `during`: in
+    which pass that is, where the example has two."""
+    there = f"in {during}, " if during else ""
     tensor = expect.a_tensor(getattr(t, name), what=f"`{name}`")
     counts = times(launches, tensor, *_DID[did])
     wanted = torch.as_tensor(expected).expand(counts.shape)
     if did == "loaded" and not counts.any() and wanted.any():
-        raise expect.Mismatch(f"no kernel loaded `{name}`", "expected: it is loaded", why=_ELSEWHERE)
+        raise expect.Mismatch(f"{there}no kernel loaded `{name}`", "expected: it is loaded", why=_ELSEWHERE)
     for place in (counts != wanted).nonzero().tolist()[:1]:
         came, right = int(counts[tuple(place)]), int(wanted[tuple(place)])
-        told = f"`{name}{place or ''}` was {did} {came:,} time{'s' * (came != 1)}, expected {right:,}"
+        told = f"{there}`{name}{place or ''}` was {did} {came:,} time{'s' * (came != 1)}, expected {right:,}"
         size = tensor.element_size()
         total, least = int(counts.sum()) * size, int(wanted.sum()) * size
-        in_all = f"in all {total:,} bytes of `{name}` were {did}, expected {least:,}"
+        in_all = f"{there}{total:,} bytes of `{name}` were {did} in all, expected {least:,}"
         why = _beyond_the_edge(launches, tensor, _DID[did]) if came > right else ""
         raise expect.Mismatch(f"{told}: {because}" if because else told, in_all, why=why)
 
 
-def once(t: Given, launches: list[KernelTraffic], loaded: list[str], stored: list[str]) -> None:
-    """Over all launches each element of these tensors of the example is loaded, or stored, exactly once."""
-    for name in loaded:
-        as_often(t, launches, name)
-    for name in stored:
-        as_often(t, launches, name, did="stored")
+def once(
+    t: Given, launches: list[KernelTraffic], loaded: list[str], stored: list[str], during: str = ""
+) -> None:
+    """Over all launches each element of these tensors of the example is loaded, or stored, exactly once.
+    `during`: see `as_often`."""
+    for names, did in ((loaded, "loaded"), (stored, "stored")):
+        for name in names:
+            as_often(t, launches, name, did=did, during=during)
 
 
 @contextlib.contextmanager
@@ -294,24 +334,23 @@ def unwritten_is_nan() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loose_loads_told(t: Given, call: str) -> Iterator[None]:
-    """Where a `Mismatch` inside is about the result of a call, and this has NaN that a kernel stored and
-    loads without `other`, it says that such a load may hold anything."""
+def loose_loads_told(t: Given, call: str, odd: Callable[[Tensor], Tensor] = torch.isnan) -> Iterator[None]:
+    """Where a `Mismatch` inside is about the result of a call, and a kernel stored NaN there, or what else is
+    `odd`, and loads without `other`, it says that such a load may hold anything."""
     try:
         yield
     except expect.Mismatch as told:
-        if lines := _loose(t, call):
+        if lines := _loose(t, call, odd):
             told.lines.append(f"there is no `other` in {lines}")
             told.why = told.why or _LOOSE
         raise
 
 
-def _loose(t: Given, call: str) -> str:
-    """The lines of its loads without `other`, where NaN that its kernels stored is what it returns."""
+def _loose(t: Given, call: str, odd: Callable[[Tensor], Tensor]) -> str:
+    """The lines of its loads without `other`, where odd elements that its kernels stored are returned."""
     with unwritten_is_nan(), measure.kernels() as launches:
         result = t.call(call)
-    nan = result.isnan()
-    if nan.any() and times(launches, result, *_DID["stored"])[nan].all():
+    if (those := odd(result)).any() and times(launches, result, *_DID["stored"])[those].all():
         return _lines(place for launch in launches for place in launch.launch.loose)
     return ""
 
