@@ -148,7 +148,6 @@ def _one_by_one(model, ids, count):
 mistakes = [
     Wrong(_without_a_cache, told_by="work"),
     Edit("the first place", "weight[seen : seen +", "weight[:", told_by="same_characters"),
-    Edit("sees later ones", "later, -math", "later & False, -math", told_by="same_characters"),
     Edit(
         "slides",
         "        if ids.shape[1] - start > model.context:\n"
@@ -167,6 +166,12 @@ mistakes = [
     Edit("stays in evaluation", "{}, 0, 0\n", "{}, 0, 0\n    model.eval()\n", told_by="in_training_mode"),
     Wrong(_one_by_one, told_by="operators"),
     Edit("with a graph", "@torch.no_grad()\n", "", told_by="memory"),
+    Edit(
+        "keeps all windows",
+        "            cache, start, seen = {}",
+        "            cache, start, seen = {'before': cache}",
+        told_by="memory",
+    ),
 ]
 _FEW = "few numbers, and nothing is written to"
 equivalent = {
