@@ -1,9 +1,10 @@
 """What exercises on ranks look at: whether messages were waited for, and gradients against those of a single
 process."""
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -136,19 +137,28 @@ def expect_gradients(
 
 
 class NotToBeUsed(Exception):
-    """What is to be built was taken from torch. No `RuntimeError`: no rule of torch's explains it."""
+    """What isn't to be used was taken from torch. No `RuntimeError`: no rule of torch's explains it."""
+
+
+@contextlib.contextmanager
+def torchs_own_refused(told: str) -> Iterator[None]:
+    """A `DistributedDataParallel` that is made in here raises, with these words."""
+
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise NotToBeUsed(told)
+
+    with mock.patch.object(DistributedDataParallel, "__init__", refused):
+        yield
 
 
 def without_torchs_own(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """The reader's wrapper of a module, which must not be made of `DistributedDataParallel`."""
 
-    def refused(*args: Any, **kwargs: Any) -> None:
-        told = "DistributedDataParallel is the one thing not to use here: write hooks of your own"
-        raise NotToBeUsed(told)
+    told = "DistributedDataParallel is the one thing not to use here: write hooks of your own"
 
     @functools.wraps(wrapper, updated=())
     def made(*args: Any) -> Any:
-        with mock.patch.object(DistributedDataParallel, "__init__", refused):
+        with torchs_own_refused(told):
             return wrapper(*args)
 
     return made
