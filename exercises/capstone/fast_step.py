@@ -127,8 +127,9 @@ def _code(label):
 
 def _calls(label, calls):
     """Lets messages show an example with so many calls of `step`."""
-    loop = [f"for _ in range({calls}):", "    loss = step()"]
-    return expect.situation(_code(label), *(loop if calls > 1 else ["loss = step()"]))
+    # The first call by itself: "for the same example, then" goes on from there.
+    more = [f"for _ in range({calls - 1}):", "    loss = step()"]
+    return expect.situation(_code(label), "loss = step()", *(more if calls > 1 else []))
 
 
 def _run(fast_step, label):

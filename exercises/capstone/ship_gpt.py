@@ -91,7 +91,8 @@ def _ids(rows, time):
 def _compare(t, run, sizes=_SIZES):
     with Rows() as rows, torch.no_grad():
         for size in sizes:
-            with rows.of("{} row(s) of {} character(s)".format(*size)):
+            named = zip(size, ("row", "character"), strict=True)
+            with rows.of(" of ".join(f"{n} {what}{'s' * (n > 1)}" for n, what in named)):
                 with answering(size):
                     came = run(_ids(*size))
                 wanted = t.model.eval()(_ids(*size))
