@@ -9,9 +9,12 @@ import sys
 from typing import Any
 
 from course_utils.notebook import (
+    answer,
     check,
     device,
     hint,
+    placement,
+    practice,
     progress,
     resume,
     run_ranks,
@@ -23,10 +26,13 @@ from course_utils.reader.folded import reveal
 from course_utils.watching.compiled import watch_compile
 
 __all__ = [
+    "answer",
     "check",
     "device",
     "diagnose",
     "hint",
+    "placement",
+    "practice",
     "progress",
     "resume",
     "reveal",

@@ -20,9 +20,11 @@ usage: course COMMAND [...]
 PyTorch Inside Out: a hands-on course on how PyTorch works inside.
 
 to learn
+    placement  find out where you start, by at most fifteen questions
     lab        copy the lessons that are missing in workspace/, and open JupyterLab where you stopped
     copy       put a fresh copy of a lesson beside yours: course copy 04
     progress   say where you stand and what is next; in one lesson: course progress 02
+    practice   answer what is due today
     export     write what you did as a page and as a table
     check      grade the answers in notebooks
     doctor     say what this machine can and cannot run
@@ -34,11 +36,14 @@ to teach
 to write
     new        write the two files of a new exercise: course new tensors last_column
     build      make the notebooks from their sources and exercises
-    prove      prove that an exercise's checks do what they should
+    prove      prove that an exercise's checks, and families of questions, do what they should
 
 course COMMAND --help tells more about one of them."""
 
-COMMANDS = ("lab", "copy", "progress", "export", "check", "doctor", "diagnose", "new", "build", "prove")
+COMMANDS = (
+    ("placement", "lab", "copy", "progress", "practice", "export", "check", "doctor", "diagnose")
+    + ("new", "build", "prove")
+)  # fmt: skip
 IN_NOTEBOOKS = ("hint", "solution")
 # How it was spelled before, by what comes first and second, and how it is spelled now.
 OLD_SPELLINGS = {
@@ -140,6 +145,8 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
         take("--save-progress", action="store_true", help="count these answers in your own progress")
     elif command == "progress":
         take("lesson", nargs="?", metavar="LESSON", help=f"{_LESSON} (default: all)")
+    elif command == "placement":
+        take("--anew", action="store_true", help="forget an earlier one (default: it goes on)")
     elif command == "export":
         take("folder", nargs="?", type=Path, default=Path(), help="(default: the one that you are in)")
     elif command == "new":
@@ -156,7 +163,7 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
         take("where", metavar="FILE.py:FUNCTION", help="returns model, batch, loss_fn, optimizer")
         take("--json", action="store_true", help="print the findings as JSON")
     elif command == "prove":
-        take("names", nargs="*", metavar="EXERCISE", help="(default: all exercises)")
+        take("names", nargs="*", metavar="NAME", help="exercises, families of questions (default: all)")
         take("--sample", type=_positive, metavar="N", help="only so many mutants of each reference")
     return parser.parse_args(words)
 
@@ -205,8 +212,19 @@ def _run(command: str, given: argparse.Namespace) -> int:
     from course_utils.reader.record import open_record
 
     course = catalog.load()
+    if command in ("placement", "practice"):
+        from course_utils.practice import terminal
+        from course_utils.practice.sitting import PlacementSitting, PracticeSitting
+        from course_utils.questions.maker import maker
+
+        if command == "practice":
+            return terminal.ask(PracticeSitting(course, open_record(), maker()))
+        return terminal.ask(PlacementSitting(course, open_record(), maker(), given.anew))
     here = course.lesson(Path(given.lesson).stem) if given.lesson else None
-    print(Progress(course, open_record(), here))
+    from course_utils.practice import cards
+
+    record = open_record()
+    print(Progress(course, record, here, due=len(cards.of_reader(course, record)[1])))
     return 0
 
 

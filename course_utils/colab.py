@@ -15,6 +15,7 @@ from importlib.util import find_spec
 # lists is for the terminal and for authors.
 NEEDS = {
     "cloudpickle": "cloudpickle>=3",
+    "fsrs": "fsrs>=6",
     "ipywidgets": "ipywidgets>=8",
     "markdown_it": "markdown-it-py",
     "matplotlib": "matplotlib",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # imported by what uses them: a lesson's first cell should no
     from course_utils.grading.coming_back import Resumed, Said
     from course_utils.grading.report import Note, Report
     from course_utils.lessons.catalog import Lesson
+    from course_utils.practice.card import Card
     from course_utils.reader.progress import Progress
     from course_utils.reader.record import Record
 
@@ -138,6 +139,62 @@ def starter(answer: Answer) -> Note:
 
 
 @public
+def placement(*, anew: bool = False) -> Card:
+    """Finds out what you know, by at most fifteen questions, and says where you start. It can be stopped and
+    called again: it goes on where it was, unless `anew`."""
+    from course_utils.practice.card import Card
+    from course_utils.practice.sitting import PlacementSitting
+    from course_utils.questions.maker import maker
+
+    sitting = PlacementSitting(_course(), _record(), maker(), anew)
+    answered = f"{sitting.asked} are answered. " if sitting.asked else ""
+    start = (
+        f"At most {sitting.most} questions, about ten minutes: what does the last line show? {answered}"
+        '"I don\'t know" is an answer that helps. Stop when you like.'
+    )
+    return _on_the_table(Card(sitting, start))
+
+
+@public
+def practice() -> Card:
+    """Asks what is due today: about ten questions on what you have learned, before you forget it."""
+    from course_utils.practice.card import Card
+    from course_utils.practice.sitting import PracticeSitting
+    from course_utils.questions.maker import maker
+
+    sitting = PracticeSitting(_course(), _record(), maker())
+    card = Card(sitting, f"{sitting.most} questions on what you have learned; {len(sitting.due)} are due.")
+    if not sitting.due:
+        card.end()
+    return _on_the_table(card)
+
+
+@public
+def answer(number: int | None = None) -> Note:
+    """Answers the question of `placement()` or `practice()` that is asked, where there are no widgets: by its
+    number, 0 for "I don't know"; without a number it goes on."""
+    from course_utils.grading.report import Note
+
+    if _table is None:
+        return Note("No question is asked.", "`practice()` and `placement()` ask some.")
+    sitting = _table.sitting
+    most = len(sitting.question.choices) if sitting.question else 0
+    if number is not None and (type(number) is not int or not 0 <= number <= most):
+        wanted = f"a number from 0 to {most}" if sitting.question else "`answer()`: no question is asked now"
+        return Note(f"There is no answer {number!r}.", f"Wanted: {wanted}.")
+    return Note("", _table.answer(number))
+
+
+_table: Card | None = None  # what was asked last
+
+
+def _on_the_table(card: Card) -> Card:
+    global _table
+    _table = card
+    return card
+
+
+@public
 def progress(*, all: bool = False, reset: Answer = None) -> Progress | Note:
     """Shows where you stand in this lesson and what is next.
 
@@ -145,6 +202,7 @@ def progress(*, all: bool = False, reset: Answer = None) -> Progress | Note:
     whose attempts and hints count no more; in your record they stay, as forgotten.
     """
     from course_utils.grading.report import Note
+    from course_utils.practice import cards
     from course_utils.reader.progress import Progress
 
     names = _names_of_reader()
@@ -157,7 +215,8 @@ def progress(*, all: bool = False, reset: Answer = None) -> Progress | Note:
         attempts = f"{stood.attempts} attempt{'' if stood.attempts == 1 else 's'}"
         hints = f"{stood.hints} hint{'' if stood.hints == 1 else 's'}"
         begun_anew = f"{exercise.full_name} begins anew: {attempts} and {hints} are forgotten."
-    shown = Progress(_course(), _record(), None if all else _lesson_here(names))
+    due = len(cards.of_reader(_course(), _record())[1])
+    shown = Progress(_course(), _record(), None if all else _lesson_here(names), due)
     shown.notice = " ".join(part for part in (begun_anew, shown.notice) if part)
     return shown
 

@@ -57,7 +57,7 @@ def find_chromium() -> str:
 def course_for_a_reader(folder: Path) -> Path:
     """Puts a copy of the course into `folder` and returns its root. Its workspace is its own."""
     root = folder / "course"
-    for name in ("notebooks", "exercises", "solutions"):
+    for name in ("notebooks", "exercises", "solutions", "practice"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     return root
 

@@ -34,10 +34,12 @@ ROOMS = {
     "draw": {"measure", "watching"},
     "lessons": {"exercise"},
     "reader": {"draw", "exercise", "lessons"},
+    "questions": {"lessons", "processes"},
+    "practice": {"draw", "exercise", "lessons", "questions", "reader"},
     "grading": {"exercise", "lessons", "processes", "reader"},
     "explore": {"draw", "lessons", "measure", "watching"},
     "diagnosis": {"lessons", "measure"},
-    "proving": {"exercise", "grading", "lessons", "processes"},
+    "proving": {"exercise", "grading", "lessons", "practice", "processes", "questions"},
 }
 # What is flat and may be imported everywhere: what the machine has, programs in C++, articles, whose a line
 # of code is, private names of torch, and what is said of wrong use.

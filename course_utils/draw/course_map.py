@@ -27,7 +27,8 @@ Point = tuple[float, float]
 @dataclass(frozen=True)
 class Stop:
     """A lesson: its number, title and link, how many of its exercises count and how many of those are passed,
-    and the numbers of the lessons that it builds on."""
+    and the numbers of the lessons that it builds on. `word`: what is said of it in place of the counts, and
+    `fill` the colour that goes with it."""
 
     number: int
     title: str
@@ -35,6 +36,8 @@ class Stop:
     passed: int
     of: int
     needs: tuple[int, ...]
+    word: str = ""
+    fill: str = ""
 
 
 class Line(NamedTuple):
@@ -219,15 +222,17 @@ def _at(x: float, y: float, more: str, inside: str = "") -> str:
 
 
 def _box(stop: Stop, x: float, y: float) -> str:
-    done = 0 < stop.of <= stop.passed
+    done = not stop.word and 0 < stop.of <= stop.passed
+    fill = palette.RANK if done else stop.fill
     frame = (
         f"width:{WIDE}px;height:{HIGH}px;box-sizing:border-box;border:2px solid {palette.LINE};"
         f"border-radius:6px;padding:2px 6px 0;overflow:hidden"
     )
-    bar, ink = "", f";color:{palette.INK}"
-    if done:
-        frame += f";background-color:{palette.RANK}"
-    else:
+    bar, ink = "", ""
+    if fill:
+        frame += f";background-color:{fill}"
+        ink = f";color:{palette.INK}"
+    elif not stop.word:
         share = round(100 * stop.passed / stop.of) if stop.of else 0
         full = (
             f'<span style="display:block;height:6px;width:{share}%;background-color:{palette.RANK}"></span>'
@@ -236,7 +241,7 @@ def _box(stop: Stop, x: float, y: float) -> str:
             '<span style="position:absolute;left:6px;bottom:6px;width:62px;height:6px;overflow:hidden;'
             f'border:1px solid {palette.LINE};border-radius:4px">{full}</span>'
         )
-        ink = ""
+    said = stop.word or f"{'✓ ' if done else ''}{stop.passed} of {stop.of}"
     return _at(
         x,
         y,
@@ -245,5 +250,5 @@ def _box(stop: Stop, x: float, y: float) -> str:
         '<span style="display:block;font-size:13px;line-height:15px">'
         f"<b>{stop.number:02d}</b> {escape(stop.title)}</span> "
         '<span style="position:absolute;right:6px;bottom:1px;font-size:12px;line-height:16px">'
-        f"{'✓ ' if done else ''}{stop.passed} of {stop.of}</span></a>",
+        f"{escape(said)}</span></a>",
     )

@@ -27,7 +27,7 @@ from course_utils.exercise.states import (
 )
 from course_utils.grading.check_run import Outcome
 from course_utils.lessons.solutions import Solution
-from course_utils.words import full_name
+from course_utils.words import full_name, markdown
 from course_utils.words import inline as _inline
 
 # On which ranks something was raised, at the beginning of a line.
@@ -188,13 +188,6 @@ def verdict(report: Report) -> str:
         return f"could not check · {_checks(report.total)}"
     word = {WRONG: "not yet", RAISED: "not yet, it raised"}.get(report.state, f"not yet, it {report.state}")
     return f"{word} · {counted}"
-
-
-def markdown(text: str) -> str:
-    """Markdown as HTML."""
-    from markdown_it import MarkdownIt  # 20 ms: only where something is shown
-
-    return MarkdownIt("commonmark").enable("table").render(text) if text else ""
 
 
 def _checks(count: int) -> str:

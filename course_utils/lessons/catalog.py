@@ -81,6 +81,14 @@ class Course:
     def exercise_names(self) -> list[str]:
         return [name for lesson in self.lessons for name in lesson.exercise_names]
 
+    @property
+    def family_names(self) -> list[str]:
+        """The families of questions, `tensors.strides`, in the order of their lessons: the files
+        `practice/<topic>/<name>.py`."""
+        folders = [self.root / "practice" / one.topic for one in self.lessons]
+        paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]
+        return [f"{path.parent.name}.{path.stem}" for path in paths]
+
     def card(self, name: str) -> Card:
         """What is said of the exercise in its file, which is read and not run."""
         path = self.root / "exercises" / self.lesson_of(name).topic / f"{name}.py"
@@ -133,7 +141,7 @@ class Course:
             return self._exercises[name]
         topic = self.lesson_of(name).topic
         path = self.root / "exercises" / topic / f"{name}.py"
-        module = _import(path, f"exercises.{topic}.{name}")
+        module = run_file(path, f"exercises.{topic}.{name}")
         exercise = getattr(module, "exercise", None)
         if not isinstance(exercise, Exercise):
             raise CourseError(f"{path} has no `exercise = Exercise(...)`")
@@ -159,7 +167,7 @@ class Course:
             topic = self.lesson_of(name).topic
             path = self.root / "solutions" / topic / f"{name}.py"
             exercise = self.exercise(name)  # first: what it imports may make a package ready for both
-            module = _import(path, f"solutions.{topic}.{name}")
+            module = run_file(path, f"solutions.{topic}.{name}")
             try:
                 self._solutions[name] = solution_of(module, path, exercise)
             except ValueError as error:
@@ -229,7 +237,9 @@ def nearest(word: str, names: Iterable[str], all_of_them: bool = False) -> str:
     return f"; there are {', '.join(lower.values())}" if all_of_them and lower else ""
 
 
-def _import(path: Path, name: str) -> ModuleType:
+def run_file(path: Path, name: str) -> ModuleType:
+    """Runs one of the course's files as the module of this name. Raises `CourseError` where it is missing or
+    raises."""
     if not path.is_file():
         raise CourseError(f"{path} is missing")
     spec = importlib.util.spec_from_file_location(name, path)

@@ -26,7 +26,7 @@ from course_utils.lessons import catalog
 from course_utils.lessons.catalog import Course
 from course_utils.lessons.solutions import Solution, module_of
 from course_utils.processes import client
-from course_utils.proving import grade_mutants, hard_input, stale
+from course_utils.proving import families, grade_mutants, hard_input, placements, stale
 from course_utils.proving.named import names
 from course_utils.proving.texts import TO_WRITE, code_lines, faults, given_away, prose, texts
 from course_utils.proving.written import edited
@@ -292,18 +292,21 @@ def prove(
 
 
 def run(names: list[str], sample: int | None = None) -> int:
-    """`course prove`: proves these exercises, or all, and prints the faults and how much was tried; of those
-    that are named also what is to be mended around them. Returns 0 where there is no fault. Raises
-    `CourseError` where there is no such exercise, or a file of one is not whole."""
+    """`course prove`: proves these exercises and families of questions, or all, and prints the faults and how
+    much was tried; of exercises that are named also what is to be mended around them. Returns 0 where there
+    is no fault. Raises `CourseError` where there is none of that name, or its file is not whole."""
     course = catalog.load()
-    names = [course.name_for(word) or word for word in names]
-    for name in names:
+    asked = [name for name in course.family_names if name in names or not names]
+    named = [course.name_for(word) or word for word in names if word not in asked]
+    for name in named:
         course.lesson_of(name)
     # As in a reader's kernel: nothing in the course's folder can be imported by name.
     sys.path = [entry for entry in sys.path if Path(entry).resolve() != course.root]
     client.warm_up()
-    bad = 0
-    for name in names or course.exercise_names:
+    bad = sum(not families.report(course, name) for name in asked)
+    if not names:
+        bad += not placements.report(course)
+    for name in named if names else course.exercise_names:
         started, found, ran = time.perf_counter(), 0, Counter()
         for law, faults_found in prove(course, name, sample, ran):
             found += len(faults_found)
@@ -316,6 +319,6 @@ def run(names: list[str], sample: int | None = None) -> int:
         where = " and ".join(machine.devices())
         head = f"{'✗' if found else '✓'} {course.card(name).full_name}: {says}"
         print(f"{head} ({much} on {where}, {seconds:.1f} s)", flush=True)
-    for todo in stale.to_mend(course, names):
+    for todo in stale.to_mend(course, named):
         print(f"  also: {todo}")
     return 1 if bad else 0

@@ -72,9 +72,10 @@ class Standing:
 
 class Progress:
     """Where a reader stands, as text and as HTML: in the lesson `here`, or in all. What it shows is read
-    once, when it is made."""
+    once, when it is made. `due`: how many questions of practice are."""
 
-    def __init__(self, course: Course, record: Record, here: Lesson | None = None) -> None:
+    def __init__(self, course: Course, record: Record, here: Lesson | None = None, due: int = 0) -> None:
+        self.due = f"Practice: {due} question{'s are' if due > 1 else ' is'} due." if due else ""
         rows = record.summary()
         self.notice = record.notice or ""  # of what is wrong now, which reading the record may have mended
         passed = {name for name, row in rows.items() if row.state == PASSED}
@@ -100,7 +101,8 @@ class Progress:
         if self.next:
             standing, entry = self.next
             following = f"Next: {entry.card.full_name} in {standing.heading}"
-        return "\n".join([*lines, "", following, *(["", self.notice] if self.notice else [])])
+        due = [f"{self.due} Type: course practice"] if self.due else []
+        return "\n".join([*lines, "", following, *due, *(["", self.notice] if self.notice else [])])
 
     def _repr_html_(self) -> str:
         body = _lesson_html(self.here) if self.here else _map_html(self.all)
@@ -111,7 +113,8 @@ class Progress:
             line = f"Next: {link} in {escape(standing.heading)}"
         more = "" if self.here is None else " · <code>progress(all=True)</code> shows the whole course."
         notice = f"<p>{inline(self.notice)}</p>" if self.notice else ""
-        return f"{body}<p>{line}{more}</p>{notice}"
+        due = f"<p>{self.due} <code>practice()</code></p>" if self.due else ""
+        return f"{body}<p>{line}{more}</p>{due}{notice}"
 
 
 def _lesson_text(one: Standing) -> list[str]:

@@ -38,6 +38,7 @@ _WORDS[errno.EAGAIN] = "another program is using it"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 _START = b'{"id": "'  # how an entry begins
+_OF_AN_EXERCISE = ("attempt", "hint", "asked", "seen")
 
 Entry = dict[str, Any]
 
@@ -129,6 +130,17 @@ class Record:
         of = (one["number"] for one in entries if (one["kind"], one["exercise"]) == ("copy", exercise))
         return next(of, None)
 
+    def add_answer(self, family: str, **details: Any) -> None:
+        """Adds an answer to a question of a family. What is kept of it is the business of who asks."""
+        self._add("question", family, **details)
+
+    def answers(self) -> list[Entry]:
+        """All answers to questions, in their order; what they call `exercise` is the family's name."""
+        self._exchange()
+        with self._lock:
+            answers = [entry for entry in self._known.values() if entry["kind"] == "question"]
+        return sorted(answers, key=lambda entry: entry["at"])
+
     def forget(self, exercise: str) -> Row:
         """From here on, what happened in this exercise counts no more; in the file it stays. Returns where
         it stood."""
@@ -187,7 +199,7 @@ class Record:
         for entry in entries:
             if entry["kind"] == "forgotten":
                 found.pop(entry["exercise"], None)
-            elif entry["kind"] != "copy":  # of a starter, drawn before anything was done
+            elif entry["kind"] in _OF_AN_EXERCISE:
                 found.setdefault(entry["exercise"], []).append(entry)
         return found
 

@@ -15,8 +15,8 @@ def main() -> int:
     parser.add_argument(
         "names",
         nargs="*",
-        help="import, check, compiled, ranks, course_check, diagnose, explore, kernel, models; peers, "
-        "peers_diagnose (default: all but those two)",
+        help="import, check, compiled, ranks, course_check, diagnose, explore, kernel, models, "
+        "practice; peers, peers_diagnose (default: all but those two)",
     )
     names = parser.parse_args().names
     if not names:
