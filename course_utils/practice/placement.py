@@ -75,6 +75,8 @@ class Placement:
             return None
         asked = Counter(answer.family for answer in self.answers)
         left = [n for n in self.families if n not in self.left_out and asked[n] < MOST_OF_A_FAMILY]
+        if self.answers and len(left) > 1:  # what was told just now is no knowledge yet
+            left = [name for name in left if name != self.answers[-1].family]
         worth = {name: self._worth(name) for name in left}
         best = max(worth, key=worth.get, default=None)
         if best is None or worth[best] < TELLS_NOTHING:

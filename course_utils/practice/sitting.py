@@ -26,7 +26,8 @@ Wanted = tuple[str, int, int, str | None]  # family, level, seed, a belief to te
 @dataclass(frozen=True)
 class Told:
     """What is told after an answer. `chosen` as in `Answer`; `beliefs`: those that give exactly the answer,
-    each with what its program shows; `section` and `link`: where in the course this is explained."""
+    each with what its program shows; of "I don't know", those that give a choice. `section` and `link`: where
+    in the course this is explained."""
 
     question: Question
     chosen: int | None
@@ -83,26 +84,16 @@ class Sitting:
 
     def _told(self, question: Question, chosen: int | None) -> Told:
         family = self.families[question.family]
-        names = () if chosen in (None, question.right) else question.choices[chosen].beliefs
+        names = question.separated if chosen is None else question.choices[chosen].beliefs
         held = [belief for belief in family.beliefs if belief.name in names]
-        beliefs = tuple((belief, self.maker.shown(family.name, belief.name)) for belief in held)
+        shown = ["" if chosen is None else self.maker.shown(family.name, one.name) for one in held]
+        beliefs = tuple(zip(held, shown, strict=True))
         lesson = self.course.lesson(family.topic)
         link = f"{lesson.notebook.name}#{anchor(family.section)}"
         return Told(question, chosen, beliefs, f"{lesson.number:02d} {family.section}", link)
 
-    # What makes a kind of sitting: which question is next, which may be after it, what an answer changes.
-
-    def _next(self) -> Wanted | None:
-        raise NotImplementedError
-
-    def _after(self) -> Iterator[Wanted]:
-        raise NotImplementedError
-
-    def _hear(self, answer: answers.Answer) -> None:
-        raise NotImplementedError
-
-    def _leave_out(self, family: str) -> None:
-        raise NotImplementedError
+    # What makes a kind of sitting: `_next`, which question comes now; `_after`, which may come after it;
+    # `_hear`, what an answer changes; `_leave_out`, a family whose questions can't be made.
 
 
 class PlacementSitting(Sitting):

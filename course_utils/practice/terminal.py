@@ -26,8 +26,12 @@ def ask(sitting: Sitting) -> int:
 
 
 def _say(text: str) -> None:
-    """Prints Markdown without the signs of what is bold and of links."""
-    print("\n" + re.sub(r"\[([^]]+)\]\([^)\s]+\)", r"\1", text.replace("**", "")))
+    """Prints Markdown; outside code without the signs of what is bold and of links."""
+    for line in ("", *text.splitlines()):
+        if not line.startswith("    "):
+            line = re.sub(r"\*\*(?=\S)(.+?)(?<=\S)\*\*", r"\1", line)
+            line = re.sub(r"\[([^]]+)\]\([^)\s]+\)", r"\1", line)
+        print(line)
 
 
 def _typed(prompt: str, choices: int) -> int | None:

@@ -3,12 +3,14 @@ answer, how it ended."""
 
 from __future__ import annotations
 
+import contextlib
+import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from course_utils.draw import palette
 from course_utils.draw.course_map import Stop, course_map
-from course_utils.exercise.states import PASSED, WRONG, symbol
+from course_utils.exercise.states import NOT_ATTEMPTED, PASSED, WRONG, symbol
 from course_utils.lessons.catalog import Lesson, anchor
 from course_utils.practice import cards
 from course_utils.practice.placement import KNOWN, LATER, NOT_SURE, REFRESH, START
@@ -16,7 +18,7 @@ from course_utils.practice.sitting import PlacementSitting, PracticeSitting, Sit
 from course_utils.questions.maker import NoQuestion
 from course_utils.words import markdown
 
-DONT_KNOW = "I don't know"
+DONT_KNOW, HEAD = "I don't know", "**Where you start**"
 MINUTES_A_SECTION = 10  # to read one again
 _FILLS = {KNOWN: palette.RANK, REFRESH: palette.LIT, START: palette.VIEW}
 _SIGNS = {KNOWN: "✓", REFRESH: "↻", START: "▶", LATER: "·", NOT_SURE: "?"}
@@ -26,58 +28,60 @@ def question(sitting: Sitting, choices: bool = True) -> str:
     """The question that is asked, with its choices by their numbers, or without."""
     one = sitting.question
     most = "at most " * isinstance(sitting, PlacementSitting) + str(sitting.most)
-    lines = [f"**Question {sitting.asked + 1} of {most}**", "", *_code(one.code), "", one.asked]
+    parts = [f"**Question {sitting.asked + 1} of {most}**", _code(one.code), one.asked]
     if choices:
-        texts = [f"`{choice.text}`" for choice in one.choices]
-        lines += ["", *(f"- {i}: {text}" for i, text in enumerate(texts, 1)), f"- 0: {DONT_KNOW}"]
-    return "\n".join(lines)
+        texts = [f"- {i}: `{choice.text}`" for i, choice in enumerate(one.choices, 1)]
+        parts.append("\n".join([*texts, f"- 0: {DONT_KNOW}"]))
+    return "\n\n".join(parts)
 
 
 def answer(told: Told) -> str:
-    """What is told of an answer, with a link to where it is explained."""
-    asked = told.question
-    lines = [f"{symbol(PASSED)} **Right.** torch: `{asked.said}`"]
-    if not told.is_right:
-        you = "" if told.chosen is None else f"; you: `{asked.choices[told.chosen].text}`"
-        lines = [f"{symbol(WRONG)} torch: `{asked.said}`{you}"]
+    """What is told of an answer, with a link to where it is explained. Who doesn't know is told what wrong
+    choices come from."""
+    asked, right = told.question, told.is_right
+    you = "" if right or told.chosen is None else f"; you: `{asked.choices[told.chosen].text}`"
+    sign = symbol(NOT_ATTEMPTED if told.chosen is None else PASSED if right else WRONG)
+    parts = [f"{sign} {'**Right.** ' if right else ''}torch: `{asked.said}`{you}"]
+    many = len(told.beliefs) > 1
+    parts += ["Each of these gives exactly your answer:"] if many and told.chosen is not None else []
     for belief, shown in told.beliefs:
-        lines += ["", f"Exactly your answer is what this gives: **{belief.claim}**", "", belief.why, ""]
-        lines += [*_code(belief.cell), "", f"shows `{shown}`"]
-    if not (told.is_right or told.chosen is None or told.beliefs):
-        lines += [
-            "",
-            "Your answer is a near miss, made from the right one. No belief is known that gives it.",
-        ]
-    return "\n".join([*lines, "", f"Lesson [{told.section}]({told.link})"])
+        claim = f"**{belief.claim}**"
+        if told.chosen is None:
+            parts.append(f"Somebody might believe: {claim}. {belief.why}")
+        else:
+            parts += [claim if many else f"Exactly your answer comes from this: {claim}", belief.why]
+            parts += [_code(belief.cell), f"shows `{shown}`"]
+    if not right and told.chosen is not None and not told.beliefs:
+        parts.append("Your answer is a near miss, made from other answers. No belief is known that gives it.")
+    return "\n\n".join([*parts, f"Lesson [{told.section}]({told.link})"])
 
 
 def end(sitting: Sitting) -> str:
     """How it ended: where to begin, or what is due when."""
-    lines = (
-        _retention(sitting) if isinstance(sitting, PracticeSitting) else _placed(sitting, _lessons(sitting))
-    )
-    return "\n".join(lines)
+    if isinstance(sitting, PracticeSitting):
+        return "\n".join(_retention(sitting))
+    return "\n\n".join([HEAD, _lessons(sitting), *_placed(sitting)])
 
 
 def end_html(sitting: Sitting) -> str:
     """The same as HTML, with the map of the course in place of a list."""
     if isinstance(sitting, PracticeSitting):
         return markdown(end(sitting))
-    head, *more = _placed(sitting, [])
-    return markdown(head) + _map(sitting) + markdown("\n".join(more))
+    return markdown(HEAD) + _map(sitting) + markdown("\n\n".join(_placed(sitting)))
 
 
-def _code(code: str) -> list[str]:
-    return [f"    {line}" for line in code.splitlines()]
+def _code(code: str) -> str:
+    return textwrap.indent(code, "    ")
 
 
 # Placement
 
 
-def _lessons(sitting: PlacementSitting) -> list[str]:
+def _lessons(sitting: PlacementSitting) -> str:
     words = sitting.placement.result().words
     asked = [lesson for lesson in sitting.course.lessons if lesson.topic in words]
-    return [f"- {_SIGNS[words[one.topic]]} {one.number:02d} {one.title}: {words[one.topic]}" for one in asked]
+    signs = [(f"{_SIGNS[words[one.topic]]} {one.number:02d} {one.title}", words[one.topic]) for one in asked]
+    return "\n".join(f"- {name}: {word}" for name, word in signs)
 
 
 def _map(sitting: PlacementSitting) -> str:
@@ -91,29 +95,23 @@ def _map(sitting: PlacementSitting) -> str:
     return course_map(stops)
 
 
-def _placed(sitting: PlacementSitting, lessons: list[str]) -> list[str]:
-    result, lines = sitting.placement.result(), ["**Where you start**", "", *lessons, "", _route(sitting)]
+def _placed(sitting: PlacementSitting) -> list[str]:
+    result, parts = sitting.placement.result(), [_route(sitting)]
     for lesson in sitting.course.lessons:
         for section in _sections(sitting, lesson):
             link = f"{lesson.notebook.name}#{anchor(section)}"
-            lines += ["", f"{_SIGNS[REFRESH]} Look at [{lesson.number:02d} {section}]({link}) again."]
+            parts.append(f"{_SIGNS[REFRESH]} Look at [{lesson.number:02d} {section}]({link}) again.")
     for found in result.found:
         one, family = found.answer, sitting.families[found.family]
         [belief] = [belief for belief in family.beliefs if belief.name == found.belief]
-        lines += [
-            "",
-            f"Your answers are exactly those of somebody who believes: **{belief.claim}**",
-            "",
-            belief.why,
-        ]
-        try:
+        parts += [f"Your answers are what this gives: **{belief.claim}**", belief.why]
+        with contextlib.suppress(NoQuestion):
             asked = sitting.maker.again(one.family, one.level, one.seed)
-        except NoQuestion:
-            continue
-        you, torch = (f"`{asked.choices[i].text}`" for i in (one.chosen, one.right))
-        often = f"In {found.shown} of {found.of} questions on it, as here:"
-        lines += ["", often, "", *_code(asked.code), "", f"you: {you}; torch: {torch}"]
-    return lines
+            if asked.separated == one.separated:  # the family is still the one that asked
+                you, torch = (f"`{asked.choices[i].text}`" for i in (one.chosen, one.right))
+                often = f"In {found.shown} of {found.of} questions that tell it, as here:"
+                parts += [often, _code(asked.code), f"you: {you}; torch: {torch}"]
+    return parts
 
 
 def _sections(sitting: PlacementSitting, lesson: Lesson) -> list[str]:
@@ -129,11 +127,12 @@ def _route(sitting: PlacementSitting) -> str:
     left = [one for one in asked if words[one.topic] in (START, LATER, NOT_SURE)]
     minutes, of = (sum(course.minutes(lesson)[0] for lesson in some) for some in (left, asked))
     minutes += MINUTES_A_SECTION * sum(len(_sections(sitting, lesson)) for lesson in asked)
-    route = ", ".join(f"{one.number:02d}" for one in left) or "none"
-    return (
-        f"Your route: lessons {route}, about {minutes} of {of} minutes of core. "
-        "A lesson with a question mark is on it: what is known of it is less than 80 % sure."
-    )
+    if not left:
+        return f"You know them all: {minutes} minutes for what is to be looked at again."
+    unsure = any(words[one.topic] == NOT_SURE for one in left)
+    mark = " What is less than 80 % sure has a question mark and is on it." * unsure
+    route = ", ".join(f"{one.number:02d}" for one in left)
+    return f"Your route: {route}, in this order; about {minutes} of {of} minutes of core.{mark}"
 
 
 # Practice

@@ -46,7 +46,7 @@ def figures(family: Family, level: int, many: int, questions: list[Question]) ->
     written = programs(family, level, many)
     truths = Counter(one.choices[one.right].text for one in questions)
     names = [belief.name for belief in family.beliefs]
-    wrong = {name: statistics.mean(name in one.separated for one in questions) for name in names}
+    wrong = {name: statistics.mean(name in one.mistaken for one in questions) for name in names}
     apart = statistics.mean(len(set(one.separated.values())) >= 2 for one in questions)
     return Figures(
         len(set(written)) / many,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,7 +26,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Question:
-    """A question as it is asked. `said`: what torch printed, an error with its message."""
+    """A question as it is asked. `said`: what torch printed, an error with its message; `mistaken`: the
+    beliefs that don't give the truth, be their answers among the choices or not."""
 
     family: str
     level: int
@@ -34,6 +37,7 @@ class Question:
     choices: tuple[Choice, ...]
     right: int
     said: str
+    mistaken: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """As data that travels between processes."""
@@ -49,7 +53,7 @@ class Question:
 def from_plain(data: dict[str, Any]) -> Question:
     """A question that was sent as data."""
     choices = tuple(Choice(one["text"], tuple(one["beliefs"])) for one in data["choices"])
-    return Question(**{**data, "choices": choices})
+    return Question(**{**data, "choices": choices, "mistaken": tuple(data["mistaken"])})
 
 
 def make(family: Family, level: int, seed: int) -> Question:
@@ -64,17 +68,37 @@ def make(family: Family, level: int, seed: int) -> Question:
         if len(answers) > 1:
             break
     wrong = [Choice(text, tuple(names)) for text, names in answers.items()]
-    if len(wrong) > MOST_CHOICES - 1:
-        wrong = draw.sample(wrong, MOST_CHOICES - 1)
-    for text in _near_misses(draw, family, ran.value):
-        if len(wrong) >= LEAST_CHOICES - 1:
+    both = _both(truth, [one.text for one in wrong])
+    if len(wrong) > MOST_CHOICES - 1 - len(both):
+        wrong = draw.sample(wrong, MOST_CHOICES - 1 - len(both))
+    for text in (*both, *_near_misses(draw, family, ran.value)):
+        if len(wrong) >= LEAST_CHOICES - 1 + len(both):
             break
         if text != truth and text not in {one.text for one in wrong}:
             wrong.append(Choice(text))
     choices = [Choice(truth), *wrong]
     draw.shuffle(choices)
     right = next(i for i, one in enumerate(choices) if one.text == truth)
-    return Question(family.name, level, seed, code, family.asked, tuple(choices), right, said)
+    mistaken = tuple(name for names in answers.values() for name in names)
+    return Question(family.name, level, seed, code, family.asked, tuple(choices), right, said, mistaken)
+
+
+def _both(truth: str, wrong: list[str]) -> list[str]:
+    """Where answers have several entries, the one that makes the mistakes of two wrong ones: without it the
+    right answer would be the one with the commonest entry at each place."""
+    try:
+        right = ast.literal_eval(truth)
+        entries = [ast.literal_eval(text) for text in wrong]
+    except (ValueError, SyntaxError):  # an answer is a word
+        return []
+    if not isinstance(right, (list, tuple)):
+        return []
+    fitting = [one for one in entries if type(one) is type(right) and len(one) == len(right)]
+    for a, b in itertools.combinations(fitting, 2):
+        changed = [x if x != r else y for x, y, r in zip(a, b, right, strict=True)]
+        if (text := text_of(type(right)(changed))) not in (truth, *wrong):
+            return [text]
+    return []
 
 
 def _wrong_answers(family: Family, ran: Run, truth: str) -> dict[str, list[str]]:
