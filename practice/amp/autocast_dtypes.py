@@ -6,7 +6,7 @@ from course_utils.questions import Family
 
 family = Family(
     section="Autocast",
-    asked="What does the last line show? An element of bfloat16 takes 2 bytes, float32 4, float64 8.",
+    asked="What does the last line show on the CPU? Bytes of an element: bfloat16 2, float32 4, float64 8.",
 )
 MADE = {"linear": "nn.Linear(4, 4)", "norm": "nn.LayerNorm(4)"}
 SQUARE = ("{} @ x", "{}.softmax(-1)", "norm({})", "{} + x", "{}.relu()", "{}.exp()")
@@ -45,12 +45,12 @@ def region(draw, level):
 def all_in_16(run):
     """In the region every result is bfloat16
 
-    Autocast casts what goes into the operators on its lists: products down, many losses up. What is on no
-    list computes in what it gets, and float64 is not cast.
+    Autocast casts what goes into the operators on its lists: products down, many losses up. `cat` and `stack`
+    of mixed dtypes take the wider. What is on no list computes in what it gets, and float64 is not cast.
 
         x = torch.randn(4, 4)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = (x @ x).dtype, x.exp().dtype, F.mse_loss(x @ x, x @ x).dtype
+            found = (h := x @ x).dtype, x.exp().dtype, F.mse_loss(h, h).dtype, torch.cat([h, x]).dtype
         found
     """
     made = re.findall(r"^    (\w) = ", run.code, re.MULTILINE)

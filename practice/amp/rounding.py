@@ -36,10 +36,10 @@ def rounding(draw, level):
 
 @family.belief
 def nothing_is_lost(run):
-    """Whole numbers of that size are exact in 16 bits
+    """A conversion to 16 bits changes only the memory, not the numbers
 
-    bfloat16 has 8 bits for the digits, float16 has 11: whole numbers are exact up to 256 and up to 2,048.
-    Above that the steps are 2, then 4, then 8.
+    bfloat16 has 8 significant bits, 7 of them stored; float16 has 11, 10 of them stored. So whole numbers are
+    exact up to 256 and up to 2,048. Above that the steps are 2, then 4, then 8.
 
         x = torch.tensor([255.0, 257.0, 2047.0, 2049.0])
         x.bfloat16().tolist(), x.half().tolist()
@@ -51,7 +51,7 @@ def nothing_is_lost(run):
 def the_other_format(run):
     """bfloat16 is the finer of the two, float16 the one with the wide range
 
-    float16 has 10 bits for the mantissa and ends at 65504, bfloat16 has 7 and ends nearly where float32 does.
+    float16 stores 10 significant bits and ends at 65504, bfloat16 7, and it ends nearly where float32 does.
 
         x = torch.tensor([1025.0, 2.0**17])
         x.half().tolist(), x.bfloat16().tolist()
@@ -63,9 +63,9 @@ def the_other_format(run):
 def clamped(run):
     """What is too large for float16 becomes its largest number, 65504
 
-    It becomes inf.
+    Rounding goes to inf, from 65520 on. torch doesn't clamp.
 
-        torch.tensor([65504.0, 65536.0]).half().tolist()
+        torch.tensor([65519.0, 65520.0]).half().tolist()
     """
     return run.again(run.code.replace(".half()", ".clamp(max=65504).half()"))
 

@@ -85,7 +85,7 @@ def grad_adds_too(run):
 def mean_of_backwards(run):
     """Several backwards leave the mean of their gradients
 
-    They leave the sum. Who feeds a batch in parts divides each loss by their number.
+    They leave the sum. If you feed a batch in equal parts, divide each loss by their number.
 
         w = torch.tensor(1.0, requires_grad=True)
         (w * 2).backward()

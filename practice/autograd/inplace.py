@@ -5,11 +5,10 @@ from textwrap import indent
 
 from course_utils.questions import RAISES, Family
 
-family = Family(section="Versions", asked="Which gradient does the last line show?", may_raise=True)
+family = Family(section="Versions", asked="Which gradient is it (rounded)?", may_raise=True)
 
-KEEPS_INPUT = ["{0} ** 2", "{0} * {0}", "{0}.sin()"]
-KEEPS_RESULT = ["{0}.exp()", "{0}.exp()", "{0}.sigmoid()"]
-KEEPS_NONE = ["{0} + 1", "{0} * 2", "{0} / 2", "{0} - 2"]
+# What keeps its input, its result, and neither.
+KINDS = [["{0} ** 2", "{0} * {0}", "{0} * w"], ["{0}.exp()"], ["{0} + 1", "{0} * 2", "{0} / 2", "{0} - 2"]]
 WRITES = ["{0}.{1}", "{0}.data.{1}", "{0}.detach().{1}", "with torch.no_grad():\n    {0}.{1}"]
 WRITE = re.compile(r"(?:with .*\n    )?(\w)(?:\.data|\.detach\(\))?(\.\w+_\(\d\))")
 
@@ -17,13 +16,12 @@ WRITE = re.compile(r"(?:with .*\n    )?(\w)(?:\.data|\.detach\(\))?(\.\w+_\(\d\)
 @family.program
 def written(draw, level):
     names = ["h", "h", "hs", "hst", "hst"][level - 1]
-    lines = [f"w = torch.tensor({draw.choice([-1.0, -0.5, 0.5, 1.0, 1.5])}, requires_grad=True)"]
-    kinds = draw.sample([KEEPS_INPUT, KEEPS_RESULT, KEEPS_NONE], len(names))
-    for name, kind in zip(names, kinds, strict=True):
+    lines = [f"w = torch.tensor({draw.choice([-2.0, -1.0, 1.0, 2.0])}, requires_grad=True)"]
+    for name, kind in zip(names, draw.sample(KINDS, len(names)), strict=True):
         lines.append(f"{name} = {draw.choice(kind).format(lines[-1][0])}")
-    change = draw.choice(["mul_(2)", "mul_(3)", "mul_(4)", "add_(1)", "add_(3)"])
+    change = draw.choice(["mul_(2)", "mul_(3)", "mul_(4)", "add_(1)", "add_(2)", "add_(3)"])
     lines.append(draw.choice(WRITES).format(draw.choice(names[-2:]), change))
-    loss = f"({names[-1]} * {draw.choice([2, 3])}{' + h' * (level > 4)})" if level > 1 else "h"
+    loss = f"({names[-1]} * {draw.choice([2, 3, 4])}{' + h' * (level > 4)})" if level > 1 else "h"
     return "\n".join([*lines, f"{loss}.backward()", "w.grad.item()"])
 
 
@@ -46,12 +44,13 @@ def with_kept(run, kept):
 def any_write_breaks(run):
     """A write in place to a computed tensor makes backward raise
 
-    Only if a node kept that tensor before the write. The write itself is recorded like any operation.
+    Only if a node kept that tensor, and the write was counted. A write behind `.data` isn't counted: backward
+    takes the new numbers without a word.
 
         w = torch.tensor(2.0, requires_grad=True)
-        h = w * 3
-        h += 1
-        torch.autograd.grad(h, w)
+        s = (h := w * 3) ** 2
+        h.data.add_(1)
+        torch.autograd.grad(s, w)
     """
     return RAISES
 
@@ -62,8 +61,7 @@ def kept_as_copies(run):
 
     It keeps the tensor itself. A write that nobody counts, as behind `.data`, changes the gradient.
 
-        w = torch.tensor(0.0, requires_grad=True)
-        h = w.exp()
+        h = (w := torch.tensor(0.0, requires_grad=True)).exp()
         h.data.mul_(10)
         torch.autograd.grad(h, w), torch.autograd.grad(w.exp(), w)
     """
@@ -77,9 +75,7 @@ def new_values(run):
     A node remembers how many writes there were when it kept a tensor. If more were counted, backward raises.
 
         h = torch.tensor(4.0, requires_grad=True).exp()
-        kept_at = h._version
-        h += 1
-        kept_at, h._version
+        h._version, h.add_(1)._version
     """
     return with_kept(run, "t.data")
 
@@ -88,12 +84,15 @@ def new_values(run):
 def all_recorded(run):
     """A write changes the gradient as it changes the value, whichever way it is written
 
-    `no_grad`, `detach()` and `.data` leave no node: to backward there was no such operation.
+    `no_grad`, `detach()` and `.data` leave no node. But writes under the first two are counted, so backward
+    raises if a node kept the tensor. One behind `.data` isn't even counted.
 
-        w = torch.tensor(4.0, requires_grad=True)
-        h = w * 1
-        h.detach().mul_(10)
-        h.item(), torch.autograd.grad(h, w)
+        w = torch.tensor(0.0, requires_grad=True)
+        h, s = w.exp(), w.exp()
+        h.data.add_(1), s.detach().add_(1)
+        try: torch.autograd.grad(s, w)
+        except RuntimeError: s = "backward raises"
+        torch.autograd.grad(h, w), s
     """
     return again(run, WRITE.sub(r"\1\2", run.code))
 

@@ -58,7 +58,7 @@ def asked(run, believed):
 def created_by_hand(run):
     """Leaves are the tensors that you create, and not those that are computed
 
-    A leaf is a tensor without a `grad_fn`. What is computed without recording is one, and a factor behind
+    A leaf is a tensor without a `grad_fn`. What is computed without recording is one, and a factor after
     `requires_grad=True` makes what you created a result.
 
         x = torch.ones(2) * 0.1

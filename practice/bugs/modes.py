@@ -84,7 +84,8 @@ def frozen_norm_stands_still(run):
 def eval_is_for_good(run):
     """`net.train()` leaves a layer alone that was put in evaluation mode
 
-    `train()` and `eval()` set the flag of every registered module below. Set it again after each.
+    `train()` and `eval()` set the flag of every registered module below. After each `train()`, put a
+    layer that is to stay frozen back in evaluation.
 
         net = nn.Sequential(nn.BatchNorm1d(2))
         net[0].eval()

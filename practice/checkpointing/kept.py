@@ -14,7 +14,7 @@ family = Family(
 @family.program
 def segments(draw, level):
     pairs, batch = [2, 3, 3, 4, 4][level - 1], draw.choice([10, 20, 50, 100])
-    sizes = [draw.choice([2, 4, 5, 8, 10, 20]) for _ in range(pairs + 1)]
+    sizes = draw.sample([2, 4, 5, 8, 10, 20, 30], pairs + 1)
     lines = [
         "from course_utils import measure",
         "from torch.utils.checkpoint import checkpoint\n",
@@ -52,7 +52,11 @@ def keeps_nothing(run):
         net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
         measure.saved_bytes(checkpoint, net, torch.ones(100, 4), use_reentrant=False).total
     """
-    return run.again(re.sub(CHECKPOINT, r"\1(x).detach()", run.code))
+    # Nothing is kept of what is detached; the segment without a checkpoint is held by its own result.
+    code = re.sub(CHECKPOINT, r"\1(x).detach().requires_grad_()", run.code)
+    return run.again(
+        re.sub(r"x = (net.*\(x\))$", r"x = held = \1", code, flags=re.M).replace("return x", "return x, held")
+    )
 
 
 @family.belief

@@ -37,6 +37,11 @@ def parts(run):
     return [[*range(int(a), int(b))] for a, b in re.findall(r"checkpoint\(net\[(\d+):(\d+)\]", run.code)]
 
 
+def repeated(run):
+    """Those of the checkpoints that backward comes to."""
+    return [part for part in parts(run) if part[0] in run.value[len(run.names["net"]) :]]
+
+
 def after_forward(run, again):
     return [*range(len(run.names["net"])), *(i for one in again for i in one)]
 
@@ -54,7 +59,7 @@ def first_segment_first(run):
         checkpoint(noted, y, "b", use_reentrant=False).backward()
         ran
     """
-    return after_forward(run, parts(run))
+    return after_forward(run, repeated(run))
 
 
 @family.belief
@@ -69,7 +74,7 @@ def layers_backwards(run):
         checkpoint(lambda x: noted(noted(x, "a"), "b"), x, use_reentrant=False).backward()
         ran
     """
-    return after_forward(run, [one[::-1] for one in parts(run)[::-1]])
+    return after_forward(run, [one[::-1] for one in repeated(run)[::-1]])
 
 
 @family.belief

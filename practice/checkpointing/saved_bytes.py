@@ -6,7 +6,7 @@ from course_utils.questions import Family
 
 family = Family(
     section="What a forward keeps",
-    asked="How many bytes does the forward keep for backward? Parameters don't count.",
+    asked="How many bytes does the forward keep for backward? Parameters don't count, inputs do.",
 )
 
 

@@ -45,7 +45,9 @@ def any_size(run):
     that the code asked for.
 
         program = torch.export.export(nn.ReLU(), (torch.ones(4, 3),))
-        next(iter(program.graph.nodes)).meta["val"].shape
+        try: said = program.module()(torch.ones(5, 3)).shape
+        except AssertionError as error: said = type(error).__name__
+        said
     """
     return run.again(re.sub(r"program = .*", "program = Net()", run.code))
 

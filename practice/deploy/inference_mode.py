@@ -94,7 +94,7 @@ def for_good(run):
 
 @family.belief
 def switches_off(run):
-    """Whatever goes into the block loses its `requires_grad`
+    """`no_grad` and `inference_mode` set `requires_grad` of the tensors in the block to False
 
     A mode changes what is recorded, not the tensors that are there. `requires_grad_(False)` would.
 

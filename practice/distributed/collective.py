@@ -78,7 +78,8 @@ def only_on_rank_0(run):
 def returned(run):
     """A collective returns its result, and leaves `x` as it was
 
-    It writes into the tensor that it was given, and returns None, or a work object with `async_op=True`.
+    It writes into the tensors meant for the result (in `broadcast` and `all_reduce` that is `x` itself). It
+    returns None, or a work object with `async_op=True`.
 
         from course_utils import run_ranks
         def f(rank, world_size):
@@ -90,16 +91,16 @@ def returned(run):
 
 
 @family.belief
-def src_receives(run):
-    """`src` names the rank that receives
+def own_part_first(run):
+    """In the result of an `all_gather` a rank's own part comes first
 
-    It names the rank that sends: in a `broadcast` the others receive.
+    The parts are in the order of the ranks: the same list on every rank.
 
         from course_utils import run_ranks
         def f(rank, world_size):
-            x = torch.tensor([10.0 * rank])
-            torch.distributed.broadcast(x, src=1)
-            return x
+            parts = [torch.zeros(1), torch.zeros(1)]
+            torch.distributed.all_gather(parts, torch.tensor([10.0 + rank]))
+            return torch.cat(parts)
         run_ranks(f, 2)
     """
-    return run.again(re.sub(r"src=(\d)", lambda found: f"src={1 - int(found[1])}", run.code))
+    return run.again(run.code.replace("torch.cat(parts)", "torch.cat(parts[::-1] if rank else parts)"))

@@ -6,10 +6,10 @@ from course_utils.questions import Family
 
 family = Family(section="A node of your own")
 
-FORWARD = {"Round": "x.round()", "Sign": "x.sign()", "Clip": "x.clamp(-1, 1)", "Double": "x * 2"}
-FORWARD |= {"Square": "x ** 2", "Cube": "x ** 3", "Product": "x * v", "Scaled": "x ** 2 * v"}
+FORWARD = {"Round": "x.round()", "Sign": "x.sign()", "Clip": "x.clamp(-1, 1)", "Own": "x * 2"}
+FORWARD |= {"Even": "x ** 2", "Odd": "x ** 3", "Pair": "x * v", "Both": "x ** 2 * v"}
 FOR_X = ["grad * 2 * x", "grad * 3 * x", "grad * x", "2 * x", "3 * x", "grad"]
-FOR_V = {"Product": "grad * x", "Scaled": "grad * x ** 2"}
+FOR_V = {"Pair": "grad * x", "Both": "grad * x ** 2"}
 CLASS = """\
 class NAME(torch.autograd.Function):
     @staticmethod
@@ -26,10 +26,10 @@ class NAME(torch.autograd.Function):
 @family.program
 def used(draw, level):
     two, n = level > 3, draw.randint(2, 9)
-    name = draw.choice([*FORWARD][:4] if level == 1 else [*FOR_V] if two else ["Square", "Cube"])
+    name = draw.choice([*FORWARD][:4] if level == 1 else [*FOR_V] if two else ["Even", "Odd"])
     returned = draw.choice(["grad", "grad", "-grad", "grad * 2"] if level == 1 else FOR_X)
     if two:
-        returned = draw.choice(["2 * x * v", "grad * 2 * x * v"] if name == "Scaled" else ["v", "grad * v"])
+        returned = draw.choice(["2 * x * v", "grad * 2 * x * v"] if name == "Both" else ["v", "grad * v"])
         returned += f", {draw.choice(['None', 'None', FOR_V[name]])}"
     code = CLASS.replace("NAME", name).replace("FORWARD", FORWARD[name]).replace("RETURNED", returned)
     code = code.replace("ARGS", "x, v" if two else "x").replace("  x =", "  (x,) =")

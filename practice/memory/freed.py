@@ -4,7 +4,10 @@ import re
 
 from course_utils.questions import Family
 
-family = Family(section="Memory that nobody frees", asked="How many kilobytes are alive afterwards?")
+family = Family(
+    section="Memory that nobody frees",
+    asked="How many kilobytes are alive afterwards, before the garbage collector runs?",
+)
 VIEWS = ("{}[:10]", "{}[:10]", "{}[:10].clone()", "{}[:10].detach()")
 GRAPHS = ("{}.exp().sum()", "{}.sin().sum()", "{}.exp().sum().item()", "{}.sin().sum().detach()")
 

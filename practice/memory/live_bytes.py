@@ -39,10 +39,11 @@ def step(draw, level):
 
 
 @family.belief
-def two_for_each(run):
-    """An optimizer keeps two tensors for each parameter
+def as_adam(run):
+    """Every optimizer keeps what Adam keeps
 
-    Adam and AdamW do, and a step count of 4 bytes. SGD keeps none, and with momentum one.
+    Adam and AdamW keep two tensors of a parameter's size and a step count of 4 bytes. SGD keeps none, with
+    momentum one.
 
         w = nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)

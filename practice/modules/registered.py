@@ -3,7 +3,7 @@
 import re
 import textwrap
 
-from course_utils.questions import Family
+from course_utils.questions import Family, Run
 
 family = Family(section="What an assignment does", asked="Which names does the last line give?")
 KINDS = {  # the names it may have, and what is assigned
@@ -46,7 +46,8 @@ def all_of_it(run):
         net.double()
         net.plain.dtype, net.buffer.dtype
     """
-    return [*run.names["tensors"]]
+    code = re.sub(r"= (torch.ones.*)$", r"= nn.Buffer(\1)", run.code, flags=re.M)
+    return lists_too(Run(code, {}, None))
 
 
 @family.belief
@@ -80,11 +81,22 @@ def parameters_alone(run):
 def buffers_are_parameters(run):
     """A buffer is a parameter that isn't trained, so it is treated like one
 
-    `parameters()` doesn't list it. And `double()` and `half()` convert floats: a buffer that counts keeps its
-    integers.
+    `parameters()` doesn't list it, so no optimizer gets it. `buffers()` does.
 
-        norm = nn.BatchNorm1d(2).double()
-        [name for name, _ in norm.named_parameters()], norm.num_batches_tracked.dtype
+        norm = nn.BatchNorm1d(2)
+        [name for name, _ in norm.named_parameters()], [name for name, _ in norm.named_buffers()]
     """
     code = run.code.replace("torch.tensor(0)", "torch.tensor(0.0)")
-    return run.again(code.replace("nn.Buffer", "nn.Parameter"))
+    return run.again(code.replace("nn.Buffer", "nn.Parameter")) if "parameters()" in code else None
+
+
+@family.belief
+def counts_converted(run):
+    """`double()` converts every registered tensor
+
+    It converts those of floating point, and so do `half()` and `to(dtype)`. A counter keeps its integers.
+
+        norm = nn.BatchNorm1d(2).double()
+        norm.running_mean.dtype, norm.num_batches_tracked.dtype
+    """
+    return run.again(run.code.replace("torch.tensor(0)", "torch.tensor(0.0)"))

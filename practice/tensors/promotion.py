@@ -19,7 +19,7 @@ def arithmetic(draw, level):
         f"s = torch.tensor({draw.randint(2, 9)}, dtype=torch.{without})",
         f"k = torch.ones({size}, dtype=torch.{draw.choice([whole[1], real[1], 'bool'])})",
     ][: 2 + (level > 1) + (level > 3)]
-    forms = ["i {} h", "h {} 0.5", "i {} 2", "i / 3"]
+    forms = ["i {} h", "h {} 0.5", "i {} 0.5", "i {} 2", "i / 3"]
     forms += ["h {} s", "s {} i"] if level > 1 else []
     forms += ["k {} h", "i {} k", "k {} s", "k {} 0.1"] if level > 3 else []
     names = "pqrtu"[: (4 + level) // 2 + (level > 4)]
@@ -41,23 +41,17 @@ def dtypes(run, combine):
 
 @family.belief
 def like_numpy(run):
-    """Where integers become floating point, they become float64, as in NumPy
+    """Integers that are divided, or meet a Python float, become float64, as in NumPy
 
-    A floating-point dtype beside them wins as it is. With a number, or divided, they become the default one.
+    Both give the default floating-point dtype, float32. A tensor of floating point beside them wins as it is.
 
         a, h = torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.float16)
-        (a + h).dtype, (a / 2).dtype, (a.numpy() / 2).dtype.name
+        (a + h).dtype, (a / 2).dtype, (a + 0.5).dtype, (a.numpy() / 2).dtype.name
     """
 
-    def combine(operator, *both):
-        tensors = [one for one in both if isinstance(one, torch.Tensor)]
-        if all(one.is_floating_point() for one in tensors) or torch.bfloat16 in {
-            one.dtype for one in tensors
-        }:
-            return None
-        left, right = (one.numpy() if isinstance(one, torch.Tensor) else one for one in both)
-        dtype = (left / right if operator == "/" else left + right).dtype
-        return torch.float64 if dtype.name == "float64" else None
+    def combine(operator, left, right):
+        becomes = operator == "/" or isinstance(right, float)
+        return torch.float64 if becomes and not left.is_floating_point() else None
 
     return dtypes(run, combine)
 
@@ -66,10 +60,12 @@ def like_numpy(run):
 def no_dimensions_counts(run):
     """A tensor without dimensions counts like any other tensor
 
-    Beside one with dimensions it counts by its kind alone. So a sum in float64 widens nothing.
+    Beside one with dimensions and of the same kind its dtype doesn't count. If its kind is higher, it wins
+    with its own dtype: float64 beside int32 gives float64.
 
-        h = torch.ones(3, dtype=torch.float16)
-        (h + torch.tensor(2.0, dtype=torch.float64)).dtype, (h + torch.ones(3, dtype=torch.float64)).dtype
+        h, i = torch.ones(3, dtype=torch.float16), torch.ones(3, dtype=torch.int32)
+        s = torch.tensor(2.0, dtype=torch.float64)
+        (h + s).dtype, (i + s).dtype
     """
 
     def combine(operator, left, right):

@@ -5,8 +5,16 @@ import re
 from course_utils.questions import Family
 
 family = Family(section="What copies", asked="Which of these does the write to `x` reach?")
-
-FIRST = [".t()"] * 3 + ["[:, 1:]", "[:, ::2]", "[[0, 1]]", "[[2, 0]]", "[-1]", "[1:3]", ".float()"]
+FIRST = [".t()"] * 3 + [
+    "[:, 1:]",
+    "[:, ::2]",
+    "[[0, 1]]",
+    "[[2, 0]]",
+    "[-1]",
+    "[1:3]",
+    ".float()",
+    ".float()",
+]
 SECOND = [".reshape(-1)"] * 3 + [".flatten()", ".contiguous()"]
 
 
@@ -26,16 +34,14 @@ def derived(draw, level):
 
 
 def reached(run, shares):
-    """Which of them the write reaches, where `shares` says of an operation whether its result does: None for
-    torch's own."""
+    """Which of them the write reaches. `shares`: whether an operation's result does; None for torch's own."""
     found = {"x": True}
     for line in run.code.splitlines()[1:-2]:
         name, source, operations = re.fullmatch(r"(\w) = (\w)(.*)", line).groups()
         found[name], y = found[source], run.names[source]
         for operation in re.findall(r"\.\w+\(.*?\)|\[+.*?\]+", operations):
             z = eval(f"y{operation}", {"y": y})
-            same = shares(operation)
-            if same is None:
+            if (same := shares(operation)) is None:
                 same = z.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
             found[name], y = found[name] and same, z
     return [*found.values()][-len(run.value) :]
@@ -58,12 +64,10 @@ def transpose_copies(run):
 def reshape_copies(run):
     """`reshape` and `flatten` make a copy
 
-    They return a view where there is one, and a copy only where the new shape can't be read from the memory
-    as it lies.
+    They return a view where there is one, and copy only where no strides give the new shape.
 
         x = torch.zeros(2, 3)
-        x.reshape(6)[1] = 5
-        x.flatten()[2] = 7
+        x.reshape(6)[1] = x.flatten()[2] = 5
         x
     """
     return reached(run, lambda operation: False if operation in (".reshape(-1)", ".flatten()") else None)
@@ -86,12 +90,21 @@ def reshape_shares(run):
 def indexing_shares(run):
     """What you read with square brackets is a view
 
-    An integer and a slice give views. A list of integers and a mask pick elements from anywhere, which no
-    stride describes: they copy.
+    An integer and a slice give views. A list of integers and a mask pick from anywhere, so they copy.
 
         x = torch.zeros(3)
-        x[[0, 1]].fill_(5)
-        x[1:].fill_(7)
-        x
+        x[[0, 1]].fill_(5), x[1:].fill_(7), x
     """
     return reached(run, lambda operation: True if operation.startswith("[") else None)
+
+
+@family.belief
+def conversion_copies(run):
+    """A conversion always copies
+
+    Where there is nothing to convert, it returns the tensor: so does `float()` of float32, and `to`.
+
+        x = torch.zeros(3)
+        x.float() is x, x.double() is x
+    """
+    return reached(run, lambda operation: False if operation == ".float()" else None)

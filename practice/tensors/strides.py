@@ -1,5 +1,6 @@
 """Strides after a chain of views"""
 
+import re
 from itertools import chain, islice, repeat
 
 from course_utils.questions import Family
@@ -71,9 +72,7 @@ def expand_copies(run):
         x = torch.arange(3.)
         x.expand(4, 3).stride(), x.expand(4, 3).untyped_storage().nbytes()
     """
-    y = run.names["y"]
-    rest = y[0].numel() if y.dim() else 1
-    return tuple(rest if stride == 0 else stride for stride in y.stride())
+    return run.again(re.sub(r"(expand.*)", r"\1.contiguous()", run.code))
 
 
 @family.belief

@@ -83,9 +83,9 @@ def numbers_fit(run):
 
 @family.belief
 def only_transposes(run):
-    """Without a transpose or a permute there is always a view
+    """Without a transpose or a permute there is always a view, and with one there is none
 
-    A slice leaves gaps. If they lie between the rows only, a row and its successor can't be read with one
+    A slice can leave gaps. If they lie between the rows only, a row and its successor can't be read with one
     stride. And a transposed tensor can have views: splitting a dimension works whatever its stride.
 
         y = torch.arange(18).view(3, 6)

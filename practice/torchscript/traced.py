@@ -101,9 +101,9 @@ def globals_are_read(run):
     taken.
 
         scale = 2
-        graph = torch.fx.symbolic_trace(lambda x: x * scale)
+        traced = torch.jit.trace(lambda x: x * scale, torch.ones(1))
         scale = 5
-        graph(torch.ones(1))
+        traced(torch.ones(1))
     """
     scales = re.findall(r"scale = \d", run.code)
     return run.again(run.code.replace(scales[0], scales[1])) if scales else None

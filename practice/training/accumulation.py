@@ -68,9 +68,9 @@ def like_the_large_batch(run):
     Of sums it does. The means of pieces add up to a multiple of the whole mean, and if the pieces differ in
     size, not even that.
 
-        w, x = torch.tensor(1.0, requires_grad=True), torch.tensor([1.0, 2.0, 9.0])
+        w, x = torch.tensor(1.0, requires_grad=True), torch.tensor([1.0, 3.0, 5.0, 7.0])
         for part in x.split(2):
-            ((w * part).mean() / 2).backward()
+            (w * part).mean().backward()
         w.grad.item(), x.mean().item()
     """
     if "optimizer" in run.code:

@@ -4,21 +4,21 @@ import re
 
 from course_utils.questions import Family
 
-family = Family(section="What an optimizer keeps")
+family = Family(section="What an optimizer keeps", asked="What is the weight in the end (rounded)?")
 
 
 @family.program
 def steps(draw, level):
     kind = "SGD" if level == 1 else draw.choice(["SGD", "SGD", "AdamW"])
-    rate, many = draw.choice([0.1, 0.2]), 3 if level == 3 else 2
+    rate, many = draw.choice([0.1, 0.2, 1.0]), 3 if level == 3 else 2
     if kind == "SGD":
-        options = f"momentum={draw.choice([0.5, 0.9])}"
+        options = "momentum=0.5"
         gradients = [float(draw.randint(1, 9)) for _ in range(many)]
         gradients[-1] *= draw.random() < 0.5
     else:
-        options = f"weight_decay={draw.choice([0.1, 0.2, 0.5])}"
+        options = f"weight_decay={draw.choice([0.1, 0.5])}"
         gradients = [float(draw.choice([0, *range(2, 8)]))] * many
-    lines = [f"w = nn.Parameter(torch.tensor({float(draw.randint(11, 25))}))"]
+    lines = [f"w = nn.Parameter(torch.tensor({draw.randint(1, 9)}0.0))"]
     lines.append(f"optimizer = torch.optim.{kind}([w], lr={rate}, {options})")
     if level == 1:
         lines += [f"for gradient in {tuple(gradients)}:", "    w.grad = torch.tensor(gradient)"]
@@ -53,7 +53,7 @@ def momentum_is_a_mean(run):
 
 @family.belief
 def decay_without_rate(run):
-    """`weight_decay=0.1` takes a tenth of the weight at each step
+    """`weight_decay=d` takes the share d of the weight at each step
 
     In plain SGD and in AdamW it takes the rate times that. In Adam it is added to the gradient, and divided
     by its own size.
