@@ -5,7 +5,7 @@ from textwrap import indent
 
 from course_utils.questions import RAISES, Family
 
-family = Family(section="Versions", asked="Which gradient is it (rounded)?", may_raise=True)
+family = Family(section="Versions", asked="Which gradient does the last line show (rounded)?", may_raise=True)
 
 # What keeps its input, its result, and neither.
 KINDS = [["{0} ** 2", "{0} * {0}", "{0} * w"], ["{0}.exp()"], ["{0} + 1", "{0} * 2", "{0} / 2", "{0} - 2"]]

@@ -4,7 +4,7 @@ import re
 
 from course_utils.questions import Family
 
-family = Family(section="A large batch in small pieces")
+family = Family(section="A large batch in small pieces", asked="What does the last line show (rounded)?")
 
 
 @family.program

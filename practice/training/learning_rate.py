@@ -4,7 +4,7 @@ import re
 
 from course_utils.questions import Family
 
-family = Family(section="The rate over time")
+family = Family(section="The rate over time", asked="What does the last line show (rounded)?")
 
 
 @family.program
