@@ -14,9 +14,9 @@ def backwards(draw, level):
         forms = [
             f"w * {a}",
             f"(w ** 2) * {a}",
+            f"w.detach() * w * {a}",
             f"w * {a} + w * {b}",
             f"w * w + {a} * w",
-            f"w.detach() * w * {a}",
         ]
         return draw.choice(forms[: 2 + level])
 
@@ -79,22 +79,6 @@ def grad_adds_too(run):
         torch.autograd.grad(w * 2, w), w.grad
     """
     return run.again(re.sub(r"torch.autograd.grad\((.*), w\)", r"(\1).backward()", run.code))
-
-
-@family.belief
-def mean_of_backwards(run):
-    """Several backwards leave the mean of their gradients
-
-    They leave the sum. If you feed a batch in equal parts, divide each loss by their number.
-
-        w = torch.tensor(1.0, requires_grad=True)
-        (w * 2).backward()
-        (w * 4).backward()
-        w.grad
-    """
-    last = re.split(r"w.grad.zero_\(\)|w.grad = None", run.code)[-1]
-    many = sum(int(found[1] or 1) for found in re.finditer(r"(?:range\((\d)\):\n +)?\(.*backward", last))
-    return run.value / many
 
 
 @family.belief

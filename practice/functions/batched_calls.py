@@ -1,6 +1,9 @@
 """Shapes under vmap"""
 
 import re
+from math import prod
+
+import torch
 
 from course_utils.questions import Family
 
@@ -35,15 +38,17 @@ def mapped(draw, level):
 
 
 @family.belief
-def first_dimension(run):
-    """`vmap` goes along the first dimension of each tensor
+def joined(run):
+    """`vmap` joins the results of its calls along their first dimension, as `cat` does
 
-    `in_dims` says along which, for each argument; 0 if you don't say it, `None` for what all calls share.
+    It stacks them: the batch is a dimension of its own.
 
-        x = torch.ones(2, 5)
-        torch.vmap(torch.sum)(x).shape, torch.vmap(torch.sum, in_dims=1)(x).shape
+        torch.vmap(lambda x: x * 2)(torch.ones(4, 3)).shape, torch.cat([torch.ones(3)] * 4).shape
     """
-    return run.again(re.sub(r"(in_dims=(?:\(\w+, )?)\d", r"\g<1>0", run.code))
+    sizes = [*run.value]
+    for _ in range(run.code.count("in_dims")):
+        sizes[:2] = [prod(sizes[:2])]
+    return torch.Size(sizes)
 
 
 @family.belief

@@ -48,7 +48,7 @@ def backward_overwrites(run):
 def backward_averages(run):
     """The gradients of several pieces are averaged
 
-    They are added. Whoever wants the mean divides, each loss by the number of pieces, say.
+    They are added. If you feed a batch in equal pieces, divide each loss by their number.
 
         w = torch.tensor(1.0, requires_grad=True)
         for x in (2.0, 4.0):
