@@ -54,7 +54,7 @@ def python_breaks(run):
 def knows_values(run):
     """It traces with the real tensors, so a value is no break
 
-    By default it traces with tensors that have no elements. An element that Python asks for is there only
+    By default it traces with tensors without data. An element that Python asks for is there only
     when the graph has run.
 
         torch.compiler.reset()
