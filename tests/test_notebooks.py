@@ -41,7 +41,7 @@ each_lesson = pytest.mark.parametrize("lesson", COURSE.lessons, ids=lambda lesso
 def elsewhere(tmp_path_factory) -> Path:
     """A copy of the course in another folder."""
     root = tmp_path_factory.mktemp("elsewhere")
-    for folder in ("notebooks", "exercises", "solutions"):
+    for folder in ("notebooks", "exercises", "solutions", "practice"):
         shutil.copytree(COURSE.root / folder, root / folder)
     return root
 
