@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from course_utils.places import OURS
 from course_utils.wrong_use import WrongUse, public
 
 # What must be there to import, by need: torch.onnx.export calls onnx and onnxscript.
@@ -217,7 +218,7 @@ def _packages() -> tuple[Package, ...]:
 
     from packaging.requirements import Requirement
 
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    project = tomllib.loads((OURS / "pyproject.toml").read_text(encoding="utf-8"))
     found = []
     for text in project["project"]["dependencies"]:
         wanted, installed = Requirement(text), None

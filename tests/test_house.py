@@ -41,9 +41,9 @@ ROOMS = {
     "diagnosis": {"lessons", "measure"},
     "proving": {"exercise", "grading", "lessons", "practice", "processes", "questions"},
 }
-# What is flat and may be imported everywhere: what the machine has, programs in C++, articles, whose a line
-# of code is, private names of torch, and what is said of wrong use.
-FLAT = {"machine", "cpp", "cpp_server", "stacks", "words", "torch_private", "wrong_use"}
+# What is flat and may be imported everywhere: what the machine has, where files lie, programs in C++,
+# articles, whose a line of code is, private names of torch, and what is said of wrong use.
+FLAT = {"machine", "places", "cpp", "cpp_server", "stacks", "words", "torch_private", "wrong_use"}
 
 
 def test_arrows_between_rooms_run_one_way():

@@ -11,7 +11,6 @@ import difflib
 import functools
 import importlib.util
 import inspect
-import os
 import re
 import sys
 import textwrap
@@ -23,6 +22,7 @@ from types import ModuleType
 
 from course_utils.exercise import Exercise, snake_case
 from course_utils.lessons.solutions import Solution, solution_of
+from course_utils.places import default_root
 from course_utils.words import full_name
 from course_utils.wrong_use import public
 
@@ -173,11 +173,6 @@ class Course:
             except ValueError as error:
                 raise CourseError(f"{path}: {error}") from None
         return self._solutions[name]
-
-
-def default_root() -> Path:
-    """The folder that holds notebooks/, exercises/ and solutions/: COURSE_ROOT, or beside this package."""
-    return Path(os.environ.get("COURSE_ROOT") or Path(__file__).resolve().parent.parent.parent).resolve()
 
 
 @public

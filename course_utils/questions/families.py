@@ -7,12 +7,13 @@ import inspect
 from pathlib import Path
 
 from course_utils.lessons import catalog
+from course_utils.places import default_root
 from course_utils.questions.family import Family
 
 
 def load(root: Path | None = None) -> dict[str, Family]:
     """All families by their name, `tensors.strides`, in the order of their lessons."""
-    return _load(Path(root or catalog.default_root()).resolve())
+    return _load(Path(root or default_root()).resolve())
 
 
 @functools.cache

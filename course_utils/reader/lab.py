@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from traitlets import List, Unicode
 
-from course_utils.lessons.catalog import default_root, load
+from course_utils import places
+from course_utils.lessons.catalog import load
+from course_utils.places import default_root
 from course_utils.reader import workspace
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def run(browser: bool, port: int | None) -> int:
     try:
         found = workspace.copy_missing(root)
     except OSError as error:
-        print(f"The lessons cannot be copied to {root / 'workspace'}: {error.strerror or error}")
+        print(f"The lessons cannot be copied to {places.workspace(root)}: {error.strerror or error}")
         return 1
     if found.copied:
         print(f"Copied to workspace/: {', '.join(found.copied)}")
@@ -61,7 +63,7 @@ def run(browser: bool, port: int | None) -> int:
         return 1
     notebook, said = _where_the_reader_stopped(root)
     print("\n".join(said), end="\n" * bool(said))
-    _serve(root / "workspace", browser, port, notebook)
+    _serve(places.workspace(root), browser, port, notebook)
     return 0
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from course_utils.exercise import Exercise
 from course_utils.exercise.states import WRONG
-from course_utils.lessons.catalog import default_root
+from course_utils.places import default_root, workspace
 
 PATIENCE = 10.0  # seconds to wait for other kernels that are writing
 _WORDS = {errno.ENOSPC: "the disk is full", errno.EISDIR: "it is a folder", errno.EROFS: "it is read-only"}
@@ -72,7 +72,7 @@ def _row_of(entries: list[Entry]) -> Row:
 def open_record() -> Record:
     """The reader's record: in the file that COURSE_RECORD names, else in `.record.jsonl` beside their own
     notebooks."""
-    return Record(Path(os.environ.get("COURSE_RECORD") or default_root() / "workspace" / ".record.jsonl"))
+    return Record(Path(os.environ.get("COURSE_RECORD") or workspace(default_root()) / ".record.jsonl"))
 
 
 class Record:

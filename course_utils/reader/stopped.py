@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from course_utils.exercise.states import PASSED
 from course_utils.lessons.notebook_files import BEING_BUILT
+from course_utils.places import workspace
 
 if TYPE_CHECKING:
     from course_utils.lessons.catalog import Course, Lesson
@@ -40,7 +41,7 @@ def task_cells(lesson: Lesson, file: Path | None = None) -> dict[str, str]:
     there is none, in what is copied; while the lesson is built, in what that becomes. Empty for what is no
     such notebook."""
     built = Path(os.environ.get(BEING_BUILT, ""))
-    copied = lesson.notebook.parent.parent / "workspace" / lesson.notebook.name
+    copied = workspace(lesson.notebook.parent.parent) / lesson.notebook.name
     mine = file or (built if built.name == lesson.notebook.name else copied)
     try:
         text = (mine if mine.exists() else lesson.notebook).read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from course_utils import places
 from course_utils.lessons import glossary
 from course_utils.lessons.catalog import load, nearest
 from course_utils.reader.record import open_record
@@ -41,7 +42,7 @@ def shipped_lessons(root: Path) -> list[Path]:
 
 def copy_missing(root: Path) -> Copied:
     """Copies the lessons that `workspace/` lacks. Raises OSError where it cannot be written to."""
-    workspace = root / "workspace"
+    workspace = places.workspace(root)
     workspace.mkdir(exist_ok=True)
     found = Copied()
     here: set[tuple[str, str]] | None = None
@@ -71,7 +72,7 @@ def copy_beside(root: Path, name: str) -> Path:
             break
     else:
         raise NoSuchLesson(f"no lesson is called {name!r}{nearest(word, [p.stem for p in lessons], True)}")
-    workspace = root / "workspace"
+    workspace = places.workspace(root)
     workspace.mkdir(exist_ok=True)
     for number in itertools.count(1):
         target = workspace / f"{notebook.stem}.new{number if number > 1 else ''}.ipynb"
