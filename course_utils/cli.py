@@ -22,7 +22,7 @@ PyTorch Inside Out: a hands-on course on how PyTorch works inside.
 to learn
     placement  find out where you start, by at most fifteen questions
     lab        copy the lessons that are missing in workspace/, and open JupyterLab where you stopped
-    copy       put a fresh copy of a lesson beside yours: course copy 04
+    copy       put a fresh copy of a lesson beside yours: course copy 04; without one, those that are missing
     progress   say where you stand and what is next; in one lesson: course progress 02
     practice   answer what is due today
     export     write what you did as a page and as a table
@@ -136,8 +136,9 @@ def _given(command: str, words: Sequence[str]) -> argparse.Namespace:
     if command == "lab":
         take("--no-browser", action="store_true", help="only print the address")
         take("--port", type=_port, help="this port and no other (default: the first free from 8888 on)")
+        take("--ip", help="listen at this address (in a container: 0.0.0.0)")
     elif command == "copy":
-        take("lesson", metavar="LESSON", help=_LESSON)
+        take("lesson", nargs="?", metavar="LESSON", help=f"{_LESSON} (default: those that are missing)")
     elif command == "check":
         take("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
         take("--json", action="store_true", help="print the results as JSON")
@@ -172,11 +173,11 @@ def _run(command: str, given: argparse.Namespace) -> int:
     if command == "lab":
         from course_utils.reader import lab
 
-        return lab.run(not given.no_browser, given.port)
+        return lab.run(not given.no_browser, given.port, given.ip)
     if command == "copy":
         from course_utils.reader import lab
 
-        return lab.put_beside(given.lesson)
+        return lab.put_beside(given.lesson) if given.lesson else lab.copy_missing()
     if command == "check":
         from course_utils.grading import command as checking
 

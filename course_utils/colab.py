@@ -1,4 +1,5 @@
-"""Installs what a lesson needs and Colab lacks. The set-up cell runs this file before anything is imported.
+"""Installs what a lesson needs and Colab lacks, and says what. The set-up cell runs this file before anything
+is imported.
 
 Standard library only, and nothing of this package: it runs when these may not be there yet. Nothing here
 depends on torch, so pip has no reason to touch the one that is there.
@@ -6,10 +7,13 @@ depends on torch, so pip has no reason to touch the one that is there.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import subprocess
 import sys
+from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 
 # What the package imports in a notebook besides torch, and what brings it. The rest of what pyproject.toml
 # lists is for the terminal and for authors.
@@ -43,5 +47,14 @@ def install_missing() -> list[str]:
     return missing
 
 
+def report(installed: list[str]) -> str:
+    """Where the course is, what was installed for it, and which torch it runs with."""
+    said = f"The course is in {Path(__file__).resolve().parent.parent}."
+    said += f" Installed: {', '.join(installed)}." if installed else " Nothing had to be installed."
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        said += f" It runs with the torch that is here, {metadata.version('torch')}."
+    return said
+
+
 if __name__ == "__main__":
-    install_missing()
+    print(report(install_missing()))

@@ -223,14 +223,22 @@ def test_a_lesson_shows_on_colab_what_it_shows_elsewhere(course, colab):
     assert sum(map(bool, stored.values())) >= 8
 
     assert cells["before"].outputs[0].text == "No module named 'course_utils'\n"
-    assert cells[setup.id].outputs == cells["fetched"].outputs == []
+    assert cells["fetched"].outputs == []
+    (said,) = cells[setup.id].outputs
     after = json.loads(last.outputs[0].text)
     clone = colab.work / "inside-out"
     assert Path(after["course"]).resolve() == (clone / "course_utils" / "__init__.py").resolve()
     assert after["in a worker"] == after["course"]
+    assert said.text == told(clone, "Nothing had to be installed.")
     assert after["torch"] == [find_spec("torch").origin, version("torch")]
     assert Path(after["record"]).resolve() == (clone / "workspace" / ".record.jsonl").resolve()
     assert colab.installs() == []
+
+
+def told(course: Path, installed: str) -> str:
+    """What the cell prints of a course that was fetched into this folder."""
+    torch = f"It runs with the torch that is here, {version('torch')}."
+    return f"The course is in {course.resolve()}. {installed} {torch}\n"
 
 
 def is_steady(cell: nbformat.NotebookNode) -> bool:
@@ -289,9 +297,10 @@ os.chdir("elsewhere")
 {CELL}
 import course_utils
 print(course_utils.fetched, sys.path == once, os.listdir())"""
-    assert colab.run(f"{CELL}\n{again}", colab.environment(small)) == "True True []\n"
+    said = told(colab.work / "inside-out", "Nothing had to be installed.")
+    assert colab.run(f"{CELL}\n{again}", colab.environment(small)) == f"{said}True True []\n"
     restarted = f"{CELL}\nimport course_utils; print(course_utils.fetched)"
-    assert colab.run(restarted, colab.environment(NOWHERE)) == "True\n"
+    assert colab.run(restarted, colab.environment(NOWHERE)) == f"{said}True\n"
     assert sorted(path.name for path in colab.work.iterdir()) == ["elsewhere", "inside-out"]
     assert colab.installs() == []
 
@@ -300,16 +309,19 @@ def test_the_address_is_the_one_it_was_built_with(colab, small):
     cell = colab_cell(f"file://{small}.git/").source
     assert f'"file://{small}"' in cell
     show = "import course_utils; print(course_utils.__file__)"
-    shown = colab.run(f"{cell}\n{show}", colab.environment(""))
-    assert Path(shown.strip()).resolve() == (colab.work / "small" / "course_utils" / "__init__.py").resolve()
+    said, shown = colab.run(f"{cell}\n{show}", colab.environment("")).splitlines()
+    assert f"{said}\n" == told(colab.work / "small", "Nothing had to be installed.")
+    assert Path(shown).resolve() == (colab.work / "small" / "course_utils" / "__init__.py").resolve()
 
 
 @pytest.mark.parametrize("modules", [["psutil"], [*NEEDS]])
 def test_exactly_what_is_missing_is_installed(colab, small, modules):
     environment = colab.environment(small, STAND_IN_MISSING=" ".join(modules))
     look = f"from importlib.util import find_spec; print(*map(bool, map(find_spec, {modules})))"
-    found = [" ".join(["False"] * len(modules)), " ".join(["True"] * len(modules))]
-    assert colab.run(f"{look}\n{CELL}\n{look}", environment).splitlines() == found
+    before, after = (" ".join([was] * len(modules)) for was in ("False", "True"))
+    installed = f"Installed: {', '.join(NEEDS[name] for name in modules)}."
+    said = told(colab.work / "inside-out", installed)
+    assert colab.run(f"{look}\n{CELL}\n{look}", environment) == f"{before}\n{said}{after}\n"
     (call,) = colab.installs()
     assert call[0] == "install"
     assert [word for word in call[1:] if not word.startswith("-")] == [NEEDS[name] for name in modules]
@@ -334,7 +346,7 @@ def test_failed_install_is_one_sentence_and_is_tried_again(colab, small):
     (line,) = colab.show(CELL, environment | {"STAND_IN_PIP_FAILS": "yes"}).splitlines()
     assert line == "pip could not install psutil: ERROR: No matching distribution found"
     shown = colab.run(f"{CELL}\nimport course_utils, psutil; print('there')", environment)
-    assert shown == "there\n"
+    assert shown == told(colab.work / "inside-out", "Installed: psutil.") + "there\n"
     assert len(colab.installs()) == 2
 
 

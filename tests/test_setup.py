@@ -2,6 +2,7 @@
 
 import contextlib
 import http.server
+import json
 import os
 import re
 import shutil
@@ -70,6 +71,41 @@ def test_conda_gets_python_and_compilers_and_leaves_the_rest_to_pip():
     assert ranges["python"] == SpecifierSet(PROJECT["requires-python"])
     assert not {canonicalize_name(r.name) for r in DIRECT} & set(ranges)
     assert environment["name"] == PROJECT["name"]
+
+
+def test_containers_binder_and_the_editor_agree_with_the_project():
+    docker = (ROOT / "Dockerfile").read_text()
+    binder = (ROOT / "binder" / "requirements.txt").read_text()
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    editor = json.loads((ROOT / ".vscode" / "settings.json").read_text())
+    asked = json.loads((ROOT / ".vscode" / "extensions.json").read_text())["recommendations"]
+
+    pythons = re.findall(r"^FROM python:([\d.]+)", docker, re.MULTILINE)
+    pythons += re.findall(r"python[-:]([\d.]+)", (ROOT / "binder" / "runtime.txt").read_text())
+    pythons += re.findall(r"python:([\d.]+)", container["image"])
+    assert len(pythons) == 3
+    assert all(SpecifierSet(PROJECT["requires-python"]).contains(f"{version}.0") for version in pythons)
+
+    (in_docker,) = re.findall(r"pip install .*-c constraints\.txt -e '\.\[(.*)\]'", docker)
+    (in_binder,) = re.findall(r"^-c \.\./constraints\.txt\n-e \.\[(.*)\]$", binder, re.MULTILINE)
+    extras = {*in_docker.split(","), *in_binder.split(",")}
+    assert extras <= set(PROJECT["optional-dependencies"])
+    needs = [Requirement(line) for extra in extras for line in PROJECT["optional-dependencies"][extra]]
+    assert {canonicalize_name(r.name) for r in needs} <= {canonicalize_name(name) for name in PINNED}
+
+    small = install.CPU_BUILDS.partition("=")[2]
+    assert f"ARG PIP_EXTRA_INDEX_URL={small}\n" in docker
+    assert f"--extra-index-url {small}\n" in binder
+    assert container["containerEnv"] == {"PIP_EXTRA_INDEX_URL": small}
+    assert container["customizations"]["vscode"]["extensions"] == asked
+    assert editor["python.defaultInterpreterPath"].endswith("/.venv/bin/python")
+    assert os.access(ROOT / "binder" / "postBuild", os.X_OK)
+    # What is run and copied is there, and nothing that a clone lacks is sent to Docker.
+    assert {"COPY . .", "RUN rm -r solutions"} <= set(docker.splitlines())
+    ignored = set((ROOT / ".gitignore").read_text().split()) - {".pytest_cache/"}
+    assert {line.strip("*/") for line in ignored} <= {
+        line.strip("*/") for line in (ROOT / ".dockerignore").read_text().split()
+    }
 
 
 # --- make --------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from traitlets import List, Unicode
@@ -42,8 +43,22 @@ class OnlyThisPython(KernelSpecManager):
         return spec
 
 
-def run(browser: bool, port: int | None) -> int:
+def run(browser: bool, port: int | None, ip: str | None = None) -> int:
     """Copies the lessons that are missing and serves JupyterLab until Ctrl-C. Returns the exit code."""
+    if code := copy_missing():
+        return code
+    if port is not None and (trouble := _trouble_with(port)):
+        print(f"JupyterLab was not started: {trouble}.")
+        return 1
+    root = default_root()
+    notebook, said = _where_the_reader_stopped(root)
+    print("\n".join(said), end="\n" * bool(said))
+    _serve(places.workspace(root), browser, port, ip, notebook)
+    return 0
+
+
+def copy_missing() -> int:
+    """Copies the lessons that are missing, and names those that are newer. Returns the exit code."""
     root = default_root()
     if not workspace.shipped_lessons(root):
         print(f"There are no lessons in {root / 'notebooks'}. This makes them: {_course()} build")
@@ -58,12 +73,6 @@ def run(browser: bool, port: int | None) -> int:
     for slug in found.newer:
         print(f"The course has a newer {slug} than your copy.")
         print(f"To have it beside yours: {_course()} copy {slug}")
-    if port is not None and (trouble := _trouble_with(port)):
-        print(f"JupyterLab was not started: {trouble}.")
-        return 1
-    notebook, said = _where_the_reader_stopped(root)
-    print("\n".join(said), end="\n" * bool(said))
-    _serve(places.workspace(root), browser, port, notebook)
     return 0
 
 
@@ -130,7 +139,7 @@ def _trouble_with(port: int) -> str | None:
     return f"port {port} {taken_by}{other}"
 
 
-def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None:
+def _serve(folder: Path, browser: bool, port: int | None, ip: str | None, notebook: str) -> None:
     from jupyterlab.labapp import LabApp
 
     page = f"/lab/tree/{notebook}" if (folder / notebook).exists() else "/lab"
@@ -148,11 +157,16 @@ def _serve(folder: Path, browser: bool, port: int | None, notebook: str) -> None
     ]
     if port is not None:
         arguments += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
+    if ip is not None:
+        arguments.append(f"--ServerApp.ip={ip}")
     if os.geteuid() == 0:
         arguments.append("--ServerApp.allow_root=True")
     server = LabApp.initialize_server(arguments)
     _stop_without_a_question(server)
-    address = f"{server.connection_url.rstrip('/')}{page}?token={token}"
+    url = urlsplit(server.connection_url)
+    if ip == "0.0.0.0":  # everywhere: it says the name of the container then, which nobody else knows
+        url = url._replace(netloc=f"localhost:{server.port}")
+    address = f"{url.geturl().rstrip('/')}{page}?token={token}"
     said = f"\nJupyterLab is running. Ctrl-C ends it.\n\n{address}\n"
     server.io_loop.add_callback(functools.partial(print, said, flush=True))
     server.start()
