@@ -20,6 +20,7 @@ from jupyter_client import BlockingKernelClient
 from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from course_utils import cli
 from course_utils.reader import lab, workspace
 from tests.files import FLIP_ROWS, write
 
@@ -147,6 +148,14 @@ def test_a_file_that_appears_in_the_last_moment_is_not_replaced(root, monkeypatc
     assert workspace.copy_missing(root).copied == ["01_tensors"]
     assert mine.read_text() == "mine"
     assert sorted(p.name for p in mine.parent.iterdir()) == [f"{slug}.ipynb" for slug in LESSONS]
+
+
+def test_the_missing_lessons_are_copied_by_a_command_of_their_own(root, capsys):
+    assert cli.main(["copy"]) == 0
+    assert capsys.readouterr().out == f"Copied to workspace/: {', '.join(LESSONS)}\n"
+    assert sorted(path.stem for path in (root / "workspace").iterdir()) == [*LESSONS]
+    assert cli.main(["copy"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_newer_lesson_is_named_until_the_reader_has_it(root):
