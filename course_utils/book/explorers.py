@@ -24,7 +24,7 @@ from course_utils.explore.strides import StrideExplorer, strides
 
 MOST_STEPS = 3  # of views, one after another
 VIEWS = (".t()", "[1:]", "[:, ::2]", "[:, 1::2]", ".flip(0)", ".reshape(6, 2)", ".view(12)", ".contiguous()")
-# Of a wide format so many bits can be flipped: the sign, the exponent's lowest, the mantissa's highest and last.
+# So many bits of a wide format can be flipped: the sign, the exponent's lowest, three of the mantissa's.
 BITS, LOW_EXPONENT = 8, 4
 
 
@@ -80,7 +80,7 @@ def html(states: States, name: str) -> str:
     )
 
 
-# --- views of a tensor ---------------------------------------------------------------------------------------
+# --- views of a tensor -------------------------------------------------------------------------------------
 
 
 def of_strides(x: Tensor, name: str, goal: Tensor | None = None) -> States:
@@ -113,7 +113,7 @@ def _follow(explorer: StrideExplorer, states: States, before: str) -> None:
     states[code] = State(picture, said, [buttons, back])
 
 
-# --- a write in place ----------------------------------------------------------------------------------------
+# --- a write in place --------------------------------------------------------------------------------------
 
 
 def of_inplace(lines: str, operation: str, x: Tensor) -> States:
@@ -132,7 +132,7 @@ def of_inplace(lines: str, operation: str, x: Tensor) -> States:
     return {start: states[start], **states}
 
 
-# --- the bits of a number ------------------------------------------------------------------------------------
+# --- the bits of a number ----------------------------------------------------------------------------------
 
 
 def of_floats() -> States:
@@ -178,7 +178,7 @@ def _key(name: str, flips: int) -> str:
     return f"{name} {flips}"
 
 
-# --- where they stand ----------------------------------------------------------------------------------------
+# --- where they stand --------------------------------------------------------------------------------------
 
 
 def _transposed(source: str) -> States:
