@@ -100,8 +100,8 @@ def tools(orders: dict[str, str]) -> str:
     options = "".join(f'<option value="{value}">{name}</option>' for value, name in orders.items())
     script = (Path(__file__).parent / "static" / "list.js").read_text(encoding="utf-8").strip()
     return f"""\
-<p id="list-tools" hidden><label>Only with <input type="search"></label>
-<label>by <select>{options}</select></label> <output></output></p>
+<p id="list-tools" hidden><label>Filter <input type="search"></label>
+<label>Sort by <select>{options}</select></label> <output></output></p>
 <script>
 {script}
 </script>
