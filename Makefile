@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 GOAL = $(firstword $(MAKECMDGOALS) lab)
 INSTALL = $(BIN)/python course_utils/install.py $(GOAL)
 
-.PHONY: lab test test-with notebooks bench bench-peers proof pictures lint FORCE
+.PHONY: lab test test-with notebooks book bench bench-peers proof pictures lint FORCE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -23,6 +23,9 @@ test: $(VENV)/installed-test
 
 notebooks: $(VENV)/installed
 	@$(BIN)/python -m course_utils.cli build $(ARGS)
+
+book: $(VENV)/installed-book
+	@$(BIN)/python -m course_utils.book $(ARGS)
 
 bench: $(VENV)/installed
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
@@ -56,6 +59,11 @@ $(VENV)/installed: pyproject.toml constraints.txt $(call stale,$(VENV)/installed
 
 $(VENV)/installed-test: pyproject.toml constraints.txt $(call stale,$(VENV)/installed-test) | $(VENV)/bin/python
 	@$(INSTALL) -e '.[test]'
+	@$(stamp) $@
+	@$(stamp) $(VENV)/installed
+
+$(VENV)/installed-book: pyproject.toml constraints.txt $(call stale,$(VENV)/installed-book) | $(VENV)/bin/python
+	@$(INSTALL) -e '.[book]'
 	@$(stamp) $@
 	@$(stamp) $(VENV)/installed
 

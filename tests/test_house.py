@@ -39,6 +39,7 @@ ROOMS = {
     "grading": {"exercise", "lessons", "processes", "reader"},
     "explore": {"draw", "lessons", "measure", "watching"},
     "diagnosis": {"lessons", "measure"},
+    "book": {"draw", "explore", "lessons"},
     "proving": {"exercise", "grading", "lessons", "practice", "processes", "questions"},
 }
 # What is flat and may be imported everywhere: what the machine has, where files lie, programs in C++,

@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
     "templates_path": [str(Path(__file__).parent / "templates")],
     "smartquotes": False,  # what is said is what can be searched for
     "html_copy_source": False,
+    "html_use_index": False,
     "html_show_sourcelink": False,
     "html_show_sphinx": False,
     "html_show_copyright": False,
@@ -32,7 +33,7 @@ SETTINGS: dict[str, Any] = {
         "use_download_button": False,
         "use_fullscreen_button": False,
         "navbar_persistent": [],  # the search stands in the sidebar
-        "show_navbar_depth": 1,
+        "max_navbar_depth": 1,
         "pygments_light_style": "a11y-high-contrast-light",
         "pygments_dark_style": "a11y-high-contrast-dark",
     },

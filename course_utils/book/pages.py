@@ -23,6 +23,7 @@ LEFT_OUT = ("check", "resume", "setup")
 
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?)[ \t]*$", re.MULTILINE)
+_MARKS = re.compile(r"^(#{1,6}) ", re.MULTILINE)
 _LINK = re.compile(r"\]\(<?(\w+)\.ipynb(?:#([^)>\n]+))?>?\)")
 _ATTACHED = re.compile(r"!\[([^\]]*)\]\(attachment:([^)]+)\)")
 _INSIDE = re.compile(r'<img src="data:image/png;base64,([^"]+)"([^>]*)>')
@@ -63,18 +64,21 @@ def read(lesson: Lesson) -> list[Cell]:
 def page(course: Course, lesson: Lesson, places: Places, keep: Keep, repository: str | None) -> str:
     """The lesson's page, as the text of a notebook that myst-nb reads. Its pictures are given to `keep`."""
     cells: list[Cell] = []
+    level = 1  # of the heading above
     for cell in read(lesson):
         role = cell["metadata"].get("course", {}).get("role")
         if role in LEFT_OUT or cell["cell_type"] == "markdown" and _NEIGHBOURS.match(cell["source"]):
             continue
         if cell["cell_type"] == "markdown":
+            if marks := _MARKS.findall(_FENCE.sub("", cell["source"])):
+                level = len(marks[-1])
             cells.append(cell | {"source": places.linked(_with_pictures(cell, keep), lesson.slug)})
             if len(cells) == 1:
                 cells.append(_prose("work", work_on_it(lesson, repository)))
             continue
         if cells[-1]["metadata"].get("tags") == ["parameters"]:
             cell["source"] = f"{cells.pop()['source']}\n\n{cell['source']}"
-        cells.append(_code(cell, keep, lesson.slug))
+        cells.append(_code(cell, keep, level))
         if role == "starter":
             name = cell["metadata"]["course"]["exercise"]
             cells.append(_prose(f"{cell['id']}-help", helps(course, name)))
@@ -130,11 +134,11 @@ def _with_pictures(cell: Cell, keep: Keep) -> str:
     return _ATTACHED.sub(shown, cell["source"])
 
 
-def _code(cell: Cell, keep: Keep, slug: str) -> Cell:
+def _code(cell: Cell, keep: Keep, level: int) -> Cell:
     """The cell with its outputs as the page shows them; folded where it says nothing but what it imports."""
     hidden = cell["metadata"].get("jupyter", {}).get("source_hidden") or _only_imports(cell["source"])
     tags = cell["metadata"].get("tags", []) + ["hide-input"] * bool(hidden)
-    outputs = [_output(output, keep, slug) for output in cell["outputs"]]
+    outputs = [_output(output, keep, level) for output in cell["outputs"]]
     return cell | {"metadata": {"tags": tags}, "outputs": outputs, "execution_count": None}
 
 
@@ -146,11 +150,13 @@ def _only_imports(source: str) -> bool:
     return all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)
 
 
-def _output(output: dict[str, Any], keep: Keep, slug: str) -> dict[str, Any]:
+def _output(output: dict[str, Any], keep: Keep, level: int) -> dict[str, Any]:
     data = output.get("data", {})
     said = "".join(data.get("text/plain", ""))
     if "text/html" in data:
         html = _INSIDE.sub(partial(_taken_out, keep=keep, said=said), "".join(data["text/html"]))
+        # A report in a notebook has headings of the levels 4 and 5.
+        html = re.sub(r'aria-level="([45])"', lambda one: f'aria-level="{level + int(one[1]) - 3}"', html)
         html = re.sub(r'href="(\w+)\.ipynb(?:#[^"]*)?"', r'href="\1.html"', html)
     elif "image/png" in data:
         about = output["metadata"].get("image/png", {})
