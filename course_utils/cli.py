@@ -41,9 +41,19 @@ to write
 course COMMAND --help tells more about one of them."""
 
 COMMANDS = (
-    ("placement", "lab", "copy", "progress", "practice", "export", "check", "doctor", "diagnose")
-    + ("new", "build", "prove")
-)  # fmt: skip
+    "placement",
+    "lab",
+    "copy",
+    "progress",
+    "practice",
+    "export",
+    "check",
+    "doctor",
+    "diagnose",
+    "new",
+    "build",
+    "prove",
+)
 IN_NOTEBOOKS = ("hint", "solution")
 # How it was spelled before, by what comes first and second, and how it is spelled now.
 OLD_SPELLINGS = {
@@ -209,22 +219,21 @@ def _run(command: str, given: argparse.Namespace) -> int:
         print(doctor.report(machine.describe()))
         return 0
     from course_utils.lessons import catalog
-    from course_utils.reader.progress import Progress
     from course_utils.reader.record import open_record
 
-    course = catalog.load()
+    course, record = catalog.load(), open_record()
     if command in ("placement", "practice"):
         from course_utils.practice import terminal
         from course_utils.practice.sitting import PlacementSitting, PracticeSitting
         from course_utils.questions.maker import maker
 
         if command == "practice":
-            return terminal.ask(PracticeSitting(course, open_record(), maker()))
-        return terminal.ask(PlacementSitting(course, open_record(), maker(), given.anew))
-    here = course.lesson(Path(given.lesson).stem) if given.lesson else None
+            return terminal.ask(PracticeSitting(course, record, maker()))
+        return terminal.ask(PlacementSitting(course, record, maker(), given.anew))
     from course_utils.practice import cards
+    from course_utils.reader.progress import Progress
 
-    record = open_record()
+    here = course.lesson(Path(given.lesson).stem) if given.lesson else None
     print(Progress(course, record, here, due=len(cards.of_reader(course, record)[1])))
     return 0
 

@@ -24,7 +24,7 @@ from course_utils.practice.sitting import PlacementSitting, PracticeSitting
 from course_utils.proving import families as laws
 from course_utils.proving import forgetting, placements
 from course_utils.questions import families
-from course_utils.questions.maker import Maker, NoQuestion
+from course_utils.questions.maker import Maker
 from course_utils.questions.question import make
 from course_utils.reader.record import Record
 
@@ -83,22 +83,42 @@ def test_nothing_in_the_reader_s_process_changes_a_question_and_no_question_chan
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_question_that_kills_its_process_is_left_out_and_the_sitting_goes_on(record, maker):
-    sitting = PlacementSitting(COURSE, record, maker)
-    sitting.ask()
-    first, get = sitting.question.family, maker.get
+DIES = """\
+'''What is left of a process'''
 
-    def dies(name, *more):
-        if name == first:
-            raise NoQuestion(f"a question of {name} died")
-        return get(name, *more)
+from course_utils.questions import Family
 
-    try:
-        maker.get = dies
+family = Family(section="Storage, offset, size, stride")
+
+
+@family.program
+def ends(draw, level):
+    return "import os\\nos._exit(3)"
+"""
+
+
+def test_a_question_that_kills_its_process_is_left_out_and_the_sitting_goes_on(record, tmp_path, monkeypatch):
+    for folder in ("notebooks", "exercises", "solutions"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    (tmp_path / "practice/tensors").mkdir(parents=True)
+    (tmp_path / "practice/tensors/dies.py").write_text(DIES)
+    (tmp_path / "practice/tensors/strides.py").symlink_to(ROOT / "practice/tensors/strides.py")
+    monkeypatch.setenv("COURSE_ROOT", str(tmp_path))
+    sitting = PlacementSitting(catalog.load(tmp_path), record, Maker())
+    troubles = ""
+    for _ in range(2):
         sitting.ask()
-    finally:
-        maker.get = get
-    assert first in sitting.trouble and sitting.question.family != first
+        troubles += sitting.trouble
+        assert sitting.question.family == SOME, troubles
+        sitting.answer(None)
+    assert "a question of tensors.dies" in troubles
+
+
+def test_a_course_without_questions_says_so(record, tmp_path, maker):
+    for folder in ("notebooks", "exercises", "solutions"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    with pytest.raises(catalog.CourseError, match="no questions to ask: .* no folder `practice`"):
+        PlacementSitting(catalog.load(tmp_path), record, maker)
 
 
 def test_a_wrong_answer_is_told_with_the_belief_that_gives_it_and_nothing_is_guessed(record, maker):

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from course_utils.lessons.catalog import Course, anchor
+from course_utils.lessons.catalog import Course, CourseError, anchor
 from course_utils.practice import answers, cards
 from course_utils.practice.answers import PLACEMENT, PRACTICE
 from course_utils.practice.placement import LEVEL, MOST, Placement
@@ -103,6 +103,8 @@ class PlacementSitting(Sitting):
 
     def __init__(self, course: Course, record: Record, maker: Maker, anew: bool = False) -> None:
         super().__init__(course, record, maker)
+        if not self.families:
+            raise CourseError(f"There are no questions to ask: {course.root} has no folder `practice`.")
         self.placement = Placement(self.families, {one.topic: one.needs for one in course.lessons})
         if self.number > 1 and not anew:
             self.number -= 1
