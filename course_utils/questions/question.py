@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from course_utils.questions.family import RAISES, Family, Run, run, text_of
+from course_utils.questions.family import RAISES, Belief, Family, Run, run, text_of
 
-MOST_CHOICES, LEAST_CHOICES = 5, 3
-TRIES = 4  # programs
+MOST_CHOICES, LEAST_CHOICES, TRIES = 5, 3, 4  # programs are tried
 
 
 @dataclass(frozen=True)
 class Choice:
     """One answer to choose. `beliefs`: the names of those that give exactly it, none of the truth; a wrong
-    one that no belief gives is a near miss, made from the truth."""
+    one that no single belief gives is made from two beliefs, or is a near miss, made from the truth."""
 
     text: str
     beliefs: tuple[str, ...] = ()
@@ -45,8 +44,7 @@ class Question:
 
     @property
     def separated(self) -> dict[str, int]:
-        """Which choice somebody takes who holds a belief, by its name; those that give the truth are not in
-        it."""
+        """Which choice somebody takes who holds a belief, by its name; without those that give the truth."""
         return {name: i for i, choice in enumerate(self.choices) for name in choice.beliefs}
 
 
@@ -57,8 +55,7 @@ def from_plain(data: dict[str, Any]) -> Question:
 
 
 def make(family: Family, level: int, seed: int) -> Question:
-    """The question of this family, level and seed: always the same one, where torch is. Of a few programs the
-    first is taken that tells two beliefs apart."""
+    """Always the same question, where torch is. Of a few programs the first that tells two beliefs apart."""
     draw = random.Random(f"{family.name} {level} {seed}")
     for _ in range(1 if family.slow else TRIES):
         code = family.generate(draw, level).strip("\n")
@@ -67,59 +64,95 @@ def make(family: Family, level: int, seed: int) -> Question:
         answers = _wrong_answers(family, ran, truth)
         if len(answers) > 1:
             break
-    wrong = [Choice(text, tuple(names)) for text, names in answers.items()]
-    both = _both(truth, [one.text for one in wrong])
-    if len(wrong) > MOST_CHOICES - 1 - len(both):
-        wrong = draw.sample(wrong, MOST_CHOICES - 1 - len(both))
-    for text in (*both, *_near_misses(draw, family, ran.value)):
-        if len(wrong) >= LEAST_CHOICES - 1 + len(both):
-            break
-        if text != truth and text not in {one.text for one in wrong}:
-            wrong.append(Choice(text))
-    choices = [Choice(truth), *wrong]
-    draw.shuffle(choices)
-    right = next(i for i, one in enumerate(choices) if one.text == truth)
-    mistaken = tuple(name for names in answers.values() for name in names)
-    return Question(family.name, level, seed, code, family.asked, tuple(choices), right, said, mistaken)
+    texts = found = draw.sample([*answers], min(len(answers), MOST_CHOICES - 1))
+    for many in (2, MOST_CHOICES - 2):
+        some = {text: answers[text] for text in found[:many]}
+        both = next(_both(family, ran, truth, some), None)
+        if both and (texts is found or not _leads(truth, [*some, both])):
+            texts = [*some, both]
+    for text in _near_misses(draw, family, ran.value):
+        if len(texts) < LEAST_CHOICES - 1 and text not in (truth, *texts):
+            texts.append(text)
+    draw.shuffle(texts := [truth, *texts])
+    choices = tuple(Choice(text, tuple(one.name for one in answers.get(text, []))) for text in texts)
+    mistaken = tuple(one.name for held in answers.values() for one in held)
+    return Question(family.name, level, seed, code, family.asked, choices, texts.index(truth), said, mistaken)
 
 
-def _both(truth: str, wrong: list[str]) -> list[str]:
-    """Where answers have several entries, the one that makes the mistakes of two wrong ones: without it the
-    right answer would be the one with the commonest entry at each place."""
-    try:
-        right = ast.literal_eval(truth)
-        entries = [ast.literal_eval(text) for text in wrong]
-    except (ValueError, SyntaxError):  # an answer is a word
-        return []
-    if not isinstance(right, (list, tuple)):
-        return []
-    fitting = [one for one in entries if type(one) is type(right) and len(one) == len(right)]
-    for a, b in itertools.combinations(fitting, 2):
-        changed = [x if x != r else y for x, y, r in zip(a, b, right, strict=True)]
-        if (text := text_of(type(right)(changed))) not in (truth, *wrong):
-            return [text]
-    return []
+def _both(family: Family, ran: Run, truth: str, answers: dict[str, list[Belief]]) -> Iterator[str]:
+    """Where answers have several entries, what the mistakes of two wrong ones give together: without it the
+    right answer would be the one with the commonest entries."""
+    lists = {text: _entries(text) for text in (truth, *answers) if text[0] == truth[0] in "(["}
+    for pair in itertools.combinations([*lists][1:], 2):
+        a, b = (answers[text][0].answer for text in pair)
+        told = [] if family.slow else [_held(a, b, ran), _held(b, a, ran)]
+        if all(one in (None, alone) for one, alone in zip(told, pair, strict=False)):
+            told = [_mixed(truth, lists, *pair)]
+        yield from (text for text in told if text and text not in (truth, *answers))
 
 
-def _wrong_answers(family: Family, ran: Run, truth: str) -> dict[str, list[str]]:
-    """What beliefs give that isn't the truth, each with the names of those that give it."""
-    answers: dict[str, list[str]] = {}
+def _held(first: Any, second: Any, ran: Run) -> str | None:
+    """What somebody answers who holds both: what the second says of the program that the first sees here."""
+
+    class Believing(Run):
+        def again(self, code: str) -> Any:
+            return second(run(code))
+
+    answer = _answered(first, Believing(ran.code, ran.names, ran.value))
+    return None if answer is None else text_of(answer)
+
+
+def _mixed(truth: str, lists: dict[str, list[str]], *pair: str) -> str:
+    """The truth with what two answers have that it hasn't. Lists of different lengths say what belongs to
+    something; where all are permutations, it is one."""
+    right, a, b = (lists[text] for text in (truth, *pair))
+    mixed = right
+    once = all(len({*one}) == len(one) for one in lists.values())
+    if once and truth[0] == "[" and len({*map(len, lists.values())}) > 1:
+        order: list[str] = []
+        for one in sorted(lists.values(), key=len, reverse=True):
+            for i, entry in enumerate(one):
+                if entry not in order:
+                    order.insert(order.index(one[i - 1]) + 1 if i else 0, entry)
+        mixed = [one for one in order if one in (b if (one in a) == (one in right) else a)]
+    elif len(right) == len(a) == len(b):
+        mixed = [x if x != r else y for x, y, r in zip(a, b, right, strict=True)]
+        if once and sorted(right) == sorted(a) == sorted(b) != sorted(mixed):
+            mixed = [a[right.index(x)] for x in b]
+    return truth[0] + ", ".join(mixed) + truth[-1]
+
+
+def _entries(text: str) -> list[str]:
+    return [one for one in re.split(r", (?![^(\[]*[)\]])", text[1:-1]) if one]
+
+
+def _leads(truth: str, texts: list[str]) -> bool:
+    """Whether the truth is nearest to all others, entry by entry."""
+    lists = [_entries(text) for text in (truth, *texts) if text[0] == truth[0]]
+    placed = len({*map(len, lists)}) == 1
+    entries = [{*enumerate(one)} if placed else {*one} for one in lists]
+    first, *others = (sum(len(one ^ other) for other in entries) for one in entries)
+    return first < min(others)
+
+
+def _wrong_answers(family: Family, ran: Run, truth: str) -> dict[str, list[Belief]]:
+    """What beliefs give that isn't the truth, each with those that give it."""
+    answers: dict[str, list[Belief]] = {}
     for belief in family.beliefs:
         answer = _answered(belief.answer, ran)
         if answer is not None and (text := text_of(answer)) != truth:
-            answers.setdefault(text, []).append(belief.name)
+            answers.setdefault(text, []).append(belief)
     return answers
 
 
 def _outcome(family: Family, code: str) -> tuple[Run, str]:
     """The program as it ran, and what was printed."""
     try:
-        ran = run(code)
+        return (ran := run(code)), text_of(ran.value)
     except Exception as error:
         if not family.may_raise:
             raise
         return Run(code, {}, RAISES), f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-    return ran, text_of(ran.value)
 
 
 def _answered(belief: Any, ran: Run) -> Any:
@@ -131,20 +164,18 @@ def _answered(belief: Any, ran: Run) -> Any:
 
 
 def _near_misses(draw: random.Random, family: Family, value: Any) -> Iterator[str]:
-    """Answers that look like the truth and differ from it, the likeliest first."""
+    """Answers that look like the truth and differ from it, the likeliest first. Of a list: with an entry
+    changed, in another order, with an entry less."""
     if isinstance(value, str):
         yield from draw.sample([*family.words], len(family.words))
     elif isinstance(value, (list, tuple)):
-        for changed in _changed(draw, value):
-            yield text_of(type(value)(changed))
-    elif isinstance(value, dict):
-        for key in draw.sample([*value], len(value)):
-            for one in _others(value[key]):
-                yield text_of({**value, key: one})
+        values, places = [*value], draw.sample(range(len(value)), len(value))
+        changed = [[*values[:i], new, *values[i + 1 :]] for i in places for new in _others(values[i])[:1]]
+        changed += [values[::-1], [*values[1:], *values[:1]], values[1:], values[:-1]]
+        yield from (text_of(type(value)(one)) for one in changed)
     else:
         yield from map(text_of, _others(value))
-    if family.may_raise:
-        yield RAISES
+    yield from [RAISES] * family.may_raise
 
 
 def _others(value: Any) -> list[Any]:
@@ -154,16 +185,3 @@ def _others(value: Any) -> list[Any]:
     if isinstance(value, int):
         return [value + 1, value - 1, value * 2]
     return [value * 2 or 1.0, value / 2 or -1.0] if isinstance(value, float) else []
-
-
-def _changed(draw: random.Random, values: Any) -> Iterator[list[Any]]:
-    """The sequence with an entry changed, with two neighbours of one kind swapped, with an entry less."""
-    values = [*values]
-    places = draw.sample(range(len(values)), len(values))
-    for i in places:
-        yield from ([*values[:i], other, *values[i + 1 :]] for other in _others(values[i])[:1])
-    for i in places:
-        if i + 1 < len(values) and type(values[i]) is type(values[i + 1]):
-            yield [*values[:i], values[i + 1], values[i], *values[i + 2 :]]
-    if len(values) > 1:
-        yield [*values[: places[0]], *values[places[0] + 1 :]]

@@ -39,9 +39,10 @@ def nothing_is_lost(run):
     """A conversion to 16 bits changes only the memory, not the numbers
 
     bfloat16 has 8 significant bits, 7 of them stored; float16 has 11, 10 of them stored. So whole numbers are
-    exact up to 256 and up to 2,048. Above that the steps are 2, then 4, then 8.
+    exact up to 256 and up to 2,048. Above that the steps are 2, then 4, then 8. And float16 ends at 65504:
+    what is 65520 or more becomes inf.
 
-        x = torch.tensor([255.0, 257.0, 2047.0, 2049.0])
+        x = torch.tensor([255.0, 257.0, 2047.0, 2049.0, 2.0**18])
         x.bfloat16().tolist(), x.half().tolist()
     """
     return run.again(re.sub(r"\.(half|bfloat16)\(\)", ".float()", run.code))

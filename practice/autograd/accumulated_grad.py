@@ -11,13 +11,8 @@ family = Family(section="Gradients add up", asked="Which gradient does the last 
 def backwards(draw, level):
     def loss():
         a, b = draw.sample([2, 3, 4, 5], 2)
-        forms = [
-            f"w * {a}",
-            f"(w ** 2) * {a}",
-            f"w.detach() * w * {a}",
-            f"w * {a} + w * {b}",
-            f"w * w + {a} * w",
-        ]
+        forms = [f"w * {a}", f"(w ** 2) * {a}", f"w.detach() * w * {a}", f"w * {a} + w * {b}"]
+        forms.append(f"w * w + {a} * w")
         return draw.choice(forms[: 2 + level])
 
     lines = [f"w = torch.tensor({draw.randint(1, 6)}.0, requires_grad=True)"]

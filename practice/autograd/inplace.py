@@ -7,8 +7,8 @@ from course_utils.questions import RAISES, Family
 
 family = Family(section="Versions", asked="Which gradient does the last line show (rounded)?", may_raise=True)
 
-# What keeps its input, its result, and neither.
-KINDS = [["{0} ** 2", "{0} * {0}", "{0} * w"], ["{0}.exp()"], ["{0} + 1", "{0} * 2", "{0} / 2", "{0} - 2"]]
+# What keeps its input, its result, and neither; none gives 0.
+KINDS = [["{0} ** 2", "{0} * w"], ["{0}.reciprocal()"], ["{0} + 4", "{0} * 2", "{0} / 2", "{0} - 3"]]
 WRITES = ["{0}.{1}", "{0}.data.{1}", "{0}.detach().{1}", "with torch.no_grad():\n    {0}.{1}"]
 WRITE = re.compile(r"(?:with .*\n    )?(\w)(?:\.data|\.detach\(\))?(\.\w+_\(\d\))")
 
@@ -19,7 +19,7 @@ def written(draw, level):
     lines = [f"w = torch.tensor({draw.choice([-2.0, -1.0, 1.0, 2.0])}, requires_grad=True)"]
     for name, kind in zip(names, draw.sample(KINDS, len(names)), strict=True):
         lines.append(f"{name} = {draw.choice(kind).format(lines[-1][0])}")
-    change = draw.choice(["mul_(2)", "mul_(3)", "mul_(4)", "add_(1)", "add_(2)", "add_(3)"])
+    change = draw.choice(["mul_(2)", "mul_(3)", "mul_(4)", "add_(3)", "add_(4)", "add_(5)"])
     lines.append(draw.choice(WRITES).format(draw.choice(names[-2:]), change))
     loss = f"({names[-1]} * {draw.choice([2, 3, 4])}{' + h' * (level > 4)})" if level > 1 else "h"
     return "\n".join([*lines, f"{loss}.backward()", "w.grad.item()"])
@@ -44,13 +44,15 @@ def with_kept(run, kept):
 def any_write_breaks(run):
     """A write in place to a computed tensor makes backward raise
 
-    Only if a node kept that tensor, and the write was counted. A write behind `.data` isn't counted: backward
-    takes the new numbers without a word.
+    Only if a node had kept that tensor before the write, and the write was counted. A write behind `.data`
+    isn't counted: backward takes the new numbers without a word.
 
         w = torch.tensor(2.0, requires_grad=True)
         s = (h := w * 3) ** 2
         h.data.add_(1)
-        torch.autograd.grad(s, w)
+        t = (k := w * 3) * 2
+        k.detach().add_(1)
+        torch.autograd.grad(s, w), torch.autograd.grad(t, w)
     """
     return RAISES
 
@@ -82,17 +84,16 @@ def new_values(run):
 
 @family.belief
 def all_recorded(run):
-    """A write changes the gradient as it changes the value, whichever way it is written
+    """A write behind `.data`, `detach()` or `no_grad` is treated like any other write
 
-    `no_grad`, `detach()` and `.data` leave no node. But writes under the first two are counted, so backward
-    raises if a node kept the tensor. One behind `.data` isn't even counted.
+    They leave no node. But writes under the last two are counted, so backward raises if a node had kept the
+    tensor before the write. One behind `.data` isn't even counted.
 
-        w = torch.tensor(0.0, requires_grad=True)
-        h, s = w.exp(), w.exp()
-        h.data.add_(1), s.detach().add_(1)
-        try: torch.autograd.grad(s, w)
-        except RuntimeError: s = "backward raises"
-        torch.autograd.grad(h, w), s
+        w = torch.tensor(2.0, requires_grad=True)
+        s, t = w * 3, w * 3
+        s.mul_(4)
+        with torch.no_grad(): t.mul_(4)
+        torch.autograd.grad(s, w), torch.autograd.grad(t, w)
     """
     return again(run, WRITE.sub(r"\1\2", run.code))
 

@@ -9,23 +9,9 @@ family = Family(section="Leaves", asked="What does the last line show?")
 MADE = ["torch.ones(N, requires_grad=True)", "torch.rand(N).requires_grad_()", "nn.Parameter(torch.rand(N))"]
 MADE += ["torch.rand(N)", "torch.rand(N, requires_grad=True) * 0.1"]
 COMPUTED = ["{0} * 2", "{0} + {1}", "{0}.double()", "{0}[:1]", "{0}.detach().requires_grad_()"]
-TELLING = {
-    "is_leaf": [
-        "with {0} * 2",
-        "{0} * 2",
-        "{0}.detach()",
-        "torch.rand(N)",
-        "torch.rand(N) / 2",
-        MADE[4],
-    ],
-    "requires_grad": [
-        "with {0} * 2",
-        "with nn.Parameter({0})",
-        "{0}.clone()",
-        "{0}.clone() * 2",
-        "with {0} + {1}",
-    ],
-}
+LEAVES = ["with {0} * 2", "{0} * 2", "{0}.detach()", "torch.rand(N)", "torch.rand(N) / 2", MADE[4]]
+FLAGS = ["with {0} * 2", "with nn.Parameter({0})", "{0}.clone()", "{0}.clone() * 2", "with {0} + {1}"]
+TELLING = {"is_leaf": LEAVES, "requires_grad": FLAGS}
 
 
 @family.program
@@ -65,9 +51,8 @@ def created_by_hand(run):
         w = torch.ones(2, requires_grad=True) * 0.1
         x.is_leaf, x.exp().is_leaf, w.is_leaf
     """
-    if "is_leaf" in run.code:
-        return asked(run, lambda t, code: code.startswith(("torch.", "nn.")))
-    return None
+    made = ("torch.", "nn.")
+    return asked(run, lambda t, code: code.startswith(made)) if "is_leaf" in run.code else None
 
 
 @family.belief
@@ -79,9 +64,7 @@ def leaf_requires_grad(run):
         x = torch.ones(2)
         x.is_leaf, x.requires_grad, (x * 2).is_leaf
     """
-    if "is_leaf" in run.code:
-        return asked(run, lambda t, code: t.is_leaf and t.requires_grad)
-    return None
+    return asked(run, lambda t, code: t.is_leaf and t.requires_grad) if "is_leaf" in run.code else None
 
 
 @family.belief
@@ -100,7 +83,8 @@ def clone_is_cut_off(run):
 def no_grad_is_for_backward(run):
     """`no_grad` stops backward; the tensors made there belong to the graph as usual
 
-    It stops recording. A result has no `grad_fn`, requires no gradient, and is a leaf.
+    It stops recording. A result has no `grad_fn`, requires no gradient, and is a leaf. What you create there
+    with `requires_grad=True`, a Parameter too, requires one as usual.
 
         w = torch.ones(2, requires_grad=True)
         with torch.no_grad():
@@ -108,3 +92,17 @@ def no_grad_is_for_backward(run):
         y.requires_grad, y.is_leaf
     """
     return run.again(run.code.replace("with torch.no_grad():", "if True:"))
+
+
+@family.belief
+def nothing_there_requires_one(run):
+    """Nothing that is made under `no_grad` requires a gradient
+
+    No result does. But what you create there with `requires_grad=True`, a Parameter too, requires one.
+
+        with torch.no_grad():
+            w = nn.Parameter(torch.ones(2))
+            y = w * 2
+        w.requires_grad, y.requires_grad
+    """
+    return run.again(re.sub(r"( {4}\w = )nn.Parameter(\(\w\))", r"\1\2.detach()", run.code))

@@ -30,12 +30,10 @@ def segments(draw, level):
     plain = draw.randrange(len(cuts) + 1)  # one segment has no checkpoint
     for i, (a, b) in enumerate(zip([0, *cuts], [*cuts, pairs], strict=True)):
         part = f"net[{2 * a}:{2 * b}]"
-        lines.append(
-            f"    x = {part}(x)" if i == plain else f"    x = checkpoint({part}, x, use_reentrant=False)"
-        )
-    return "\n".join(
-        [*lines, "    return x\n", f"measure.saved_bytes(f, torch.randn({batch}, sizes[0])).total"]
-    )
+        call = f"{part}(x)" if i == plain else f"checkpoint({part}, x, use_reentrant=False)"
+        lines.append(f"    x = {call}")
+    lines += ["    return x\n", f"measure.saved_bytes(f, torch.randn({batch}, sizes[0])).total"]
+    return "\n".join(lines)
 
 
 CHECKPOINT = r"checkpoint\((net\[\d:\d\]), x, use_reentrant=False\)"
@@ -54,9 +52,8 @@ def keeps_nothing(run):
     """
     # Nothing is kept of what is detached; the segment without a checkpoint is held by its own result.
     code = re.sub(CHECKPOINT, r"\1(x).detach().requires_grad_()", run.code)
-    return run.again(
-        re.sub(r"x = (net.*\(x\))$", r"x = held = \1", code, flags=re.M).replace("return x", "return x, held")
-    )
+    code = re.sub(r"x = (net.*\(x\))$", r"x = held = \1", code, flags=re.M)
+    return run.again(code.replace("return x", "return x, held"))
 
 
 @family.belief
@@ -75,16 +72,17 @@ def keeps_everything(run):
 
 
 @family.belief
-def half(run):
-    """Checkpoints halve what is kept
+def output_too(run):
+    """A checkpoint keeps its input and its output, beside what the layers around it keep
 
-    How much they save depends on what a segment would keep, and on its input: it may be nearly all, or
-    nothing.
+    It keeps its input alone, and no copy of it. Its output is kept where something needs it: it's the next
+    layer's input mostly, and is there once. After the last segment nothing needs it.
 
         from course_utils import measure
         from torch.utils.checkpoint import checkpoint
-        net, x = nn.Sequential(nn.Linear(4, 400), nn.ReLU(), nn.Linear(400, 4)), torch.ones(100, 4)
-        plain = measure.saved_bytes(net, x).total
-        plain, measure.saved_bytes(checkpoint, net, x, use_reentrant=False).total
+        net, x = nn.Sequential(nn.Linear(4, 400), nn.ReLU()), torch.ones(100, 4)
+        measure.saved_bytes(checkpoint, net, x, use_reentrant=False).total, x.nbytes, net(x).nbytes
     """
-    return keeps_everything(run) // 2
+    batch = int(re.search(r"randn\((\d+)", run.code)[1])
+    ends = re.findall(r"checkpoint\(net\[\d:(\d)\]", run.code)
+    return run.value + sum(4 * batch * run.names["sizes"][int(end) // 2] for end in ends)

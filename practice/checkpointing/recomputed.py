@@ -18,18 +18,14 @@ def segments(draw, level):
     for i, (a, b) in enumerate(zip([0, *cuts], [*cuts, depth], strict=True)):
         part = f"net[{a}:{b}]"
         lines.append(f"x = {part}(x)" if i == plain else f"x = checkpoint({part}, x, use_reentrant=False)")
-    return "\n".join(
-        [
-            "from torch.utils.checkpoint import checkpoint\n",
-            f"net = nn.Sequential(*[nn.Linear(4, 4) for _ in range({depth})])",
-            "ran, x = [], torch.randn(2, 4)",
-            "for i, layer in enumerate(net):",
-            "    layer.register_forward_pre_hook(lambda *_, i=i: ran.append(i))",
-            *lines,
-            "x.sum().backward()",
-            "ran",
-        ]
-    )
+    head = [
+        "from torch.utils.checkpoint import checkpoint\n",
+        f"net = nn.Sequential(*[nn.Linear(4, 4) for _ in range({depth})])",
+        "ran, x = [], torch.randn(2, 4)",
+        "for i, layer in enumerate(net):",
+        "    layer.register_forward_pre_hook(lambda *_, i=i: ran.append(i))",
+    ]
+    return "\n".join([*head, *lines, "x.sum().backward()", "ran"])
 
 
 def parts(run):

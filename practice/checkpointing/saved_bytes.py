@@ -37,11 +37,11 @@ def every_output(run):
     """What is kept is the output of every layer
 
     An operator keeps what its own derivative needs: a linear layer and GELU their input, ReLU, sigmoid and
-    tanh their output. Nobody needs the output of a last linear layer.
+    tanh their output. So nobody keeps the output of a linear layer before a sigmoid, or of a last one.
 
         from course_utils import measure
-        net = nn.Sequential(nn.Linear(4, 100), nn.Linear(100, 1))
-        [(t.op, t.shape) for t in measure.saved_bytes(net, torch.ones(1, 4)).tensors if t.shape[0] == 1]
+        net = nn.Sequential(nn.Linear(4, 7), nn.Sigmoid())
+        [(t.op, t.shape) for t in measure.saved_bytes(net, torch.ones(1, 4)).tensors]
     """
     x, total = run.names["x"], 0
     for layer in run.names["net"]:
@@ -61,11 +61,8 @@ def counted_twice(run):
         saved = measure.saved_bytes(net, torch.ones(100, 4))
         saved.total, [t.storage for t in saved.tensors]
     """
-    total, each = (
-        "measure.saved_bytes(net, x).total",
-        "sum(t.bytes for t in measure.saved_bytes(net, x).tensors)",
-    )
-    return run.again(run.code.replace(total, each))
+    saved = "measure.saved_bytes(net, x)"
+    return run.again(run.code.replace(f"{saved}.total", f"sum(t.bytes for t in {saved}.tensors)"))
 
 
 @family.belief

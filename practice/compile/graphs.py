@@ -54,7 +54,7 @@ def each_size(run):
     """Every new size or number compiles once more
 
     The first is a constant. By default the second makes a symbol of it, if it is a size or a number among the
-    arguments, and that code serves the others too.
+    arguments, and that code serves the others too, 0 and 1 aside.
 
         torch.compiler.reset()
         seen = []
@@ -95,8 +95,8 @@ def only_shapes(run):
         torch.compiler.reset()
         seen = []
         count = lambda graph, inputs: seen.append(graph) or graph.forward
-        f = torch.compile(lambda x: x * 2, backend=count)
-        f(torch.ones(3)), f(torch.zeros(3)), f(torch.ones(3, requires_grad=True))
+        f = torch.compile(lambda x, n=2: x * n, backend=count)
+        f(torch.ones(3)), f(torch.zeros(3)), f(torch.ones(3), 0.5), f(torch.ones(3).double())
         len(seen)
     """
     code = run.code.replace(".double()", "").replace(", requires_grad=True", "")

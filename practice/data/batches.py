@@ -43,6 +43,19 @@ def a_short_one_is_dropped(run):
 
 
 @family.belief
+def drop_last_is_for_many(run):
+    """`drop_last` is for several processes: a single loader gives every item
+
+    It drops the last batch of any loader, where that is short. The sampler of several processes has one of
+    its own.
+
+        from torch.utils.data import DataLoader
+        [len(batch) for batch in DataLoader(range(7), batch_size=3, drop_last=True)]
+    """
+    return run.again(run.code.replace(", drop_last=True", ""))
+
+
+@family.belief
 def length_counts_items(run):
     """`len(loader)` is the number of items
 

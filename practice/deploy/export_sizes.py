@@ -4,7 +4,8 @@ import re
 
 from course_utils.questions import RAISES, Family
 
-family = Family(section="An exported program", may_raise=True, slow=True)
+ASKED = "What does the program give?"
+family = Family(section="An exported program", asked=ASKED, may_raise=True, slow=True)
 
 BODIES = ["x * 2", "x - x.mean(0)", "x.sum(1)", "x.relu()", "F.softmax(x, 1)"]
 PLAIN = ["x = x / x.shape[0]", "x = x + x.shape[1]", "x = x / x.norm()", "x = x - x.mean(0)"]
@@ -13,9 +14,10 @@ FIXING = ["x = x / len(x)", "x = x * len(x)", "x = x + len(x)"]
 
 @family.program
 def sizes(draw, level):
-    low, high, asks = draw.randint(2, 4), draw.randint(6, 9), draw.randint(1, 4)
+    example = draw.choice([1, 1, 5, 5, 6, 6])
+    low, high, asks = min(example, draw.randint(2, 4)), draw.randint(6, 9), draw.randint(1, 4)
     if asked := level >= 3 and draw.random() < 0.6:
-        low = draw.choice([low, asks + 1, asks + 1])
+        low = min(example, draw.choice([low, asks + 1, asks + 1]))
     steps = draw.sample(PLAIN, [0, 0, 0, 1, 2][level - 1] or draw.randint(0, level == 3))
     if fixing := level >= 4 and draw.random() < 0.2:
         steps[0] = draw.choice(FIXING)
@@ -29,7 +31,6 @@ def sizes(draw, level):
     if dim:
         lines.append(f"rows = ({{0: {dim}}},)")
         shapes = ", dynamic_shapes=rows"
-    example = draw.choice([1, 5, 5, 6, 6, 6])
     lines.append(f"program = export(Net(), (torch.ones({example}, 3),){shapes}).module()")
     lines += ["def accepts(n):", "    try:", "        return program(torch.ones(n, 3)) is not None"]
     lines += ["    except Exception:", "        return False"]
@@ -69,8 +70,8 @@ def only_the_example(run):
 def one_row_will_do(run):
     """For an open size, one row is as good an example as any
 
-    By default a size of 1 in the example becomes a constant, because 1 broadcasts. `Dim.AUTO` says nothing,
-    the others raise.
+    By default a size of 1 in the example becomes a constant, because 1 broadcasts. `Dim.AUTO` says nothing;
+    `Dim.DYNAMIC` and a named `Dim` raise.
 
         auto = ({0: torch.export.Dim.AUTO},)
         program = torch.export.export(nn.ReLU(), (torch.ones(1, 3),), dynamic_shapes=auto)
@@ -105,6 +106,4 @@ def two_or_more(run):
         program = torch.export.export(nn.ReLU(), (torch.ones(4, 3),), dynamic_shapes=bounds)
         program.module()(torch.ones(1, 3)).shape[0]
     """
-    if run.value == RAISES or "ones(1, 3)" in run.code:
-        return None
-    return [n for n in run.value if n >= 2]
+    return None if run.value == RAISES or "ones(1," in run.code else [n for n in run.value if n >= 2]

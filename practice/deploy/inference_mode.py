@@ -12,9 +12,7 @@ LATER = ["y + w", "y * w", "w / y", "w * 2", "y.exp()", "y.clone() * w", "y * 3"
 
 @family.program
 def tensors(draw, level):
-    mode = draw.choice(
-        ["no_grad", "no_grad", "inference_mode"] if level < 3 else ["no_grad", "inference_mode"]
-    )
+    mode = draw.choice(["no_grad", "inference_mode"] + ["no_grad"] * (level < 3))
     lines = ["x = torch.ones(2)", "w = torch.ones(2, requires_grad=True)"]
     lines += [f"with torch.{mode}():", f"    y = {draw.choice(INSIDE)}"]
     if level < 3 and draw.random() < 0.2:

@@ -6,16 +6,12 @@ from course_utils.questions import Family
 
 family = Family(section="Collectives", asked="What does rank 1 return?", slow=True)
 HEAD = "from course_utils import run_ranks\nimport torch.distributed as dist\n\ndef f(rank, world_size):"
-GATHER = (
+GATHER = [
     "parts = [torch.zeros_like(x) for _ in range(2)]",
     "dist.all_gather(parts, x)",
     "x = torch.cat(parts)",
-)
-SCATTER = (
-    "half = torch.zeros({})",
-    "dist.reduce_scatter(half, list(x.chunk(2)))",
-    "x = half",
-)
+]
+SCATTER = ["half = torch.zeros({})", "dist.reduce_scatter(half, list(x.chunk(2)))", "x = half"]
 
 
 @family.program

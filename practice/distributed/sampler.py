@@ -12,14 +12,15 @@ def sampler(draw, level):
     ranks = draw.randrange(3, 12)
     rounds = draw.randrange(3, 8) if level == 4 else draw.randrange(1, 6)
     items = ranks * rounds + draw.randrange(1, ranks)  # not a multiple: some rank lacks one
-    drop = draw.choice(["", ", drop_last=True"]) if level > 1 else ""
+    drop = draw.choice(["", ",\n    drop_last=True"]) if level > 1 else ""
     rank = "rank" if level > 2 else draw.choice([draw.randrange(ranks), ranks - 1])
     head = "from torch.utils.data import DataLoader, DistributedSampler\n"
-    made = f"sampler = DistributedSampler(range({items}), {ranks}, {rank}, shuffle=False{drop})"
+    given = f"num_replicas={ranks}, rank={rank}, shuffle=False{drop}"
+    made = f"sampler = DistributedSampler(range({items}), {given})"
     if level < 3:
         return "\n".join([head.replace("DataLoader, ", ""), made, "list(sampler)"])
     one, other = draw.randrange(ranks - 1), draw.choice([draw.randrange(ranks), ranks - 1])
-    lines = ["read = []", f"for rank in range({ranks}):", f"    {made}"]
+    lines = ["read = []", f"for rank in range({ranks}):", f"    {made}".replace("\n", "\n    ")]
     if level == 3:
         lines = [head.replace("DataLoader, ", ""), *lines, "    read.append(list(sampler))"]
         return "\n".join([*lines, f"read[{one}], read[{other}]"])
@@ -28,7 +29,7 @@ def sampler(draw, level):
     if level == 4:
         return "\n".join([head, *lines, f"read[{other}]"])
     lines += [
-        f"shuffled = DistributedSampler(range(100), {ranks}, 0)",
+        f"shuffled = DistributedSampler(range(100), num_replicas={ranks}, rank=0)",
         "first, second = list(shuffled), list(shuffled)",
         f"shuffled.set_epoch({draw.randrange(1, 9)})",
     ]
@@ -37,7 +38,7 @@ def sampler(draw, level):
 
 def dealt(run, how):
     """What the program gives where each rank has other items of `range({0})`, of {1} ranks, at rank {2}."""
-    made = r"DistributedSampler\(range\((\d+)\), (\d+), (\w+), shuffle=False.*\)"
+    made = r"DistributedSampler\(range\((\d+)\), num_replicas=(\d+), rank=(\w+), shuffle=False[^)]*\)"
     return run.again(re.sub(made, lambda found: how.format(*found.groups()), run.code))
 
 
@@ -48,7 +49,7 @@ def in_blocks(run):
     The items are dealt out in turn: rank 1 of 3 gets 1, 4, 7.
 
         from torch.utils.data import DistributedSampler
-        list(DistributedSampler(range(9), 3, 1, shuffle=False))
+        list(DistributedSampler(range(9), num_replicas=3, rank=1, shuffle=False))
     """
     count = r"-(-{0} // {1})" if "drop_last" not in run.code else "({0} // {1})"
     return dealt(run, f"([*range({{0}})] * 2)[{count} * {{2}} : {count} * ({{2}} + 1)]")
@@ -62,7 +63,8 @@ def no_padding(run):
     `drop_last=True` the items at the end are left out.
 
         from torch.utils.data import DistributedSampler
-        [list(DistributedSampler(range(5), 2, rank, shuffle=False)) for rank in range(2)]
+        samplers = [DistributedSampler(range(5), 2, rank, shuffle=False) for rank in range(2)]
+        [list(sampler) for sampler in samplers]
     """
     return dealt(run, "range({0})[{2}::{1}]")
 
@@ -75,9 +77,9 @@ def drop_last_is_for_batches(run):
     batches.
 
         from torch.utils.data import DistributedSampler
-        list(DistributedSampler(range(5), 2, 1, shuffle=False, drop_last=True))
+        list(DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False, drop_last=True))
     """
-    return run.again(run.code.replace(", drop_last=True", ""))
+    return run.again(re.sub(r",\s+drop_last=True", "", run.code))
 
 
 @family.belief
@@ -87,7 +89,7 @@ def anew_each_time(run):
     The order comes from the seed and the epoch. Without `set_epoch` every epoch has the same.
 
         from torch.utils.data import DistributedSampler
-        sampler = DistributedSampler(range(100), 2, 0)
+        sampler = DistributedSampler(range(100), num_replicas=2, rank=0)
         list(sampler) == list(sampler)
     """
     return (run.value[0], False, False) if "set_epoch" in run.code else None

@@ -42,8 +42,8 @@ def step(draw, level):
 def as_adam(run):
     """Every optimizer keeps what Adam keeps
 
-    Adam and AdamW keep two tensors of a parameter's size and a step count of 4 bytes. SGD keeps none, with
-    momentum one.
+    Adam and AdamW keep two tensors of a parameter's size and a step count of 4 bytes. SGD keeps none;
+    with momentum it keeps one.
 
         w = nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)

@@ -64,7 +64,7 @@ def outside_in(run):
 
 @family.belief
 def backward_hook_first(run):
-    """The backward goes from the outside in: a model's backward hook fires before those of its layers
+    """The backward goes from the outside in: a model's backward hook always fires before its layers'
 
     A full backward hook waits for the gradient of its module's input, which comes last. Only where the input
     requires no gradient it doesn't wait.
@@ -80,7 +80,7 @@ def backward_hook_first(run):
 
 @family.belief
 def backward_hook_last(run):
-    """A model's backward hook fires after those of its layers
+    """A model's backward hook always fires after those of its layers
 
     It waits for the gradient of the model's input. A batch that requires no gradient gets none, so there it
     fires when the backward comes to the model.
@@ -89,6 +89,7 @@ def backward_hook_last(run):
         net.register_full_backward_hook(lambda *_: seen.append("the model's"))
         net[0].register_full_backward_hook(lambda *_: seen.append("the layer's"))
         net(torch.ones(1)).backward()
+        net(torch.ones(1, requires_grad=True)).backward()
         seen
     """
     return run.again(run.code.replace(BATCH, WANTS_GRAD))

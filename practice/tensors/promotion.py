@@ -29,13 +29,14 @@ def arithmetic(draw, level):
     return "\n".join([*lines, f"[str(y.dtype)[6:] for y in ({', '.join(names)})]"])
 
 
-def dtypes(run, combine):
-    """The dtypes, where `combine` gives that of an operator and its operands: None for torch's own."""
+def dtypes(run, tensors=None, number=None, divided=None):
+    """The dtypes: what these give for two tensors, a tensor and a number, a division; torch's if None."""
     found = []
     for line in run.code.splitlines()[-1 - len(run.value) : -1]:
-        name, _, left, operator, right = line.split(" ")
-        dtype = combine(operator, eval(left, {}, run.names), eval(right, {}, run.names))
-        found.append(str(dtype or run.names[name].dtype)[6:])
+        name, _, *operands = line.split(" ")
+        left, right = (eval(one, {}, run.names) for one in operands[::2])
+        says = divided if "/" in line else tensors if isinstance(right, torch.Tensor) else number
+        found.append(str(says and says(left, right) or run.names[name].dtype)[6:])
     return found
 
 
@@ -43,17 +44,34 @@ def dtypes(run, combine):
 def like_numpy(run):
     """Integers that are divided, or meet a Python float, become float64, as in NumPy
 
-    Both give the default floating-point dtype, float32. A tensor of floating point beside them wins as it is.
+    Both give the default floating-point dtype, float32.
 
-        a, h = torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.float16)
-        (a + h).dtype, (a / 2).dtype, (a + 0.5).dtype, (a.numpy() / 2).dtype.name
+        a = torch.ones(3, dtype=torch.int64)
+        (a / 2).dtype, (a + 0.5).dtype, (a.numpy() / 2).dtype.name
     """
 
-    def combine(operator, left, right):
-        becomes = operator == "/" or isinstance(right, float)
-        return torch.float64 if becomes and not left.is_floating_point() else None
+    def becomes(whole, number):
+        return None if whole.is_floating_point() or isinstance(number, int) else torch.float64
 
-    return dtypes(run, combine)
+    return dtypes(run, number=becomes, divided=lambda *_: torch.float64)
+
+
+@family.belief
+def more_bits_count(run):
+    """Of two tensors the one with more bits decides: int64 beside float16 gives float64
+
+    Floating point beside integers: the result has the dtype of the former, however many bits an integer has.
+
+        i, h = torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.float16)
+        (i + h).dtype, (i.numpy() + h.numpy()).dtype.name
+    """
+
+    def longer(left, right):
+        bits = 8 * max(left.element_size(), right.element_size())
+        mixed = left.is_floating_point() != right.is_floating_point()
+        return getattr(torch, f"float{bits}") if mixed and bits > 16 else None
+
+    return dtypes(run, tensors=longer)
 
 
 @family.belief
@@ -67,13 +85,7 @@ def no_dimensions_counts(run):
         s = torch.tensor(2.0, dtype=torch.float64)
         (h + s).dtype, (i + s).dtype
     """
-
-    def combine(operator, left, right):
-        if operator != "/" and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-            return torch.promote_types(left.dtype, right.dtype)
-        return None
-
-    return dtypes(run, combine)
+    return dtypes(run, tensors=lambda left, right: torch.promote_types(left.dtype, right.dtype))
 
 
 @family.belief
@@ -84,13 +96,7 @@ def number_counts(run):
 
         (torch.ones(3, dtype=torch.float16) * 0.5).dtype, (torch.ones(3, dtype=torch.int8) + 1).dtype
     """
-
-    def combine(operator, left, right):
-        number = not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor))
-        both = (torch.as_tensor(one).dtype for one in (left, right))
-        return torch.promote_types(*both) if number and operator != "/" else None
-
-    return dtypes(run, combine)
+    return dtypes(run, number=lambda x, n: torch.promote_types(x.dtype, torch.as_tensor(n).dtype))
 
 
 @family.belief
@@ -99,8 +105,6 @@ def division_keeps(run):
 
     `/` is true division: of two integers it gives the default floating-point dtype. `//` keeps integers.
 
-        a = torch.tensor([7, 8])
-        (a / 2).dtype, (a // 2).dtype
+        (torch.tensor([7, 8]) / 2).dtype, (torch.tensor([7, 8]) // 2).dtype
     """
-
-    return dtypes(run, lambda operator, *both: torch.add(*both).dtype if operator == "/" else None)
+    return dtypes(run, divided=lambda whole, number: whole.dtype)

@@ -5,16 +5,7 @@ import re
 from course_utils.questions import Family
 
 family = Family(section="What copies", asked="Which of these does the write to `x` reach?")
-FIRST = [".t()"] * 3 + [
-    "[:, 1:]",
-    "[:, ::2]",
-    "[[0, 1]]",
-    "[[2, 0]]",
-    "[-1]",
-    "[1:3]",
-    ".float()",
-    ".float()",
-]
+FIRST = [".t()"] * 3 + [".float()"] * 2 + ["[:, 1:]", "[:, ::2]", "[[0, 1]]", "[[2, 0]]", "[-1]", "[1:3]"]
 SECOND = [".reshape(-1)"] * 3 + [".flatten()", ".contiguous()"]
 
 

@@ -1,7 +1,6 @@
 """Strides after a chain of views"""
 
 import re
-from itertools import chain, islice, repeat
 
 from course_utils.questions import Family
 
@@ -42,8 +41,8 @@ def views(draw, level):
 def of_contiguous(run):
     """Strides are those of a contiguous tensor of that size
 
-    A view keeps the storage; its strides say how far apart two neighbours lie *there*. Only a copy has
-    new ones.
+    A view keeps the storage; its strides say how far apart two neighbours lie *there*. Only in a
+    contiguous tensor do they follow from its size: `contiguous()` makes one.
 
         x = torch.arange(6.).view(2, 3)
         x.t().stride(), x.t().contiguous().stride()
@@ -56,18 +55,20 @@ def of_the_original(run):
     """A view has the strides of what it was made from
 
     `transpose` swaps strides, a step multiplies one, `select` drops one, `expand` puts a 0 in.
+    Only a slice with step 1 keeps them all.
 
         x = torch.arange(6.).view(2, 3)
         x.stride(), x[:, ::2].stride()
     """
-    return tuple(islice(chain(run.names["x"].stride(), repeat(1)), run.names["y"].dim()))
+    x, y = run.names["x"], run.names["y"]
+    return x.stride() if x.dim() == y.dim() else None
 
 
 @family.belief
 def expand_copies(run):
     """`expand` repeats the elements in memory
 
-    It gives the new dimension stride 0: every index along it reads the same element.
+    It gives each dimension that it widens stride 0: every index along it reads the same element.
 
         x = torch.arange(3.)
         x.expand(4, 3).stride(), x.expand(4, 3).untyped_storage().nbytes()

@@ -29,14 +29,15 @@ def reshaped(draw, level):
             lines.append(f"y = {source}[..., {sizes[-1] - 2}:]")
             sizes[-1] = 2
         source = "y"
-    shapes = [[prod(sizes)], sizes[::-1], [1, *sizes]]
+    shapes = [[total := prod(sizes)], sizes[::-1], [1, *sizes]]
     for i, size in enumerate(sizes):
         if size % 2 == 0 and size > 2:
             shapes += [[*sizes[:i], 2, size // 2, *sizes[i + 1 :]]]
             shapes += [[*sizes[: i - 1], 2 * sizes[i - 1], size // 2, *sizes[i + 1 :]]] if i else []
-        if i and len(sizes) > 2:
-            shapes += [[*sizes[: i - 1], sizes[i - 1] * size, *sizes[i + 1 :]]]
-    shapes = [shape for shape in shapes if shape != sizes]
+        if i:
+            shapes += [[*sizes[: i - 1], sizes[i - 1] // 2, 2 * size, *sizes[i + 1 :]]]
+            shapes += [[*sizes[: i - 1], sizes[i - 1] * size, *sizes[i + 1 :]]] * (len(sizes) > 2)
+    shapes = [one for k, one in enumerate(shapes) if one not in (sizes, *shapes[:k]) and prod(one) == total]
     shapes = draw.sample(shapes, min(len(shapes), (level + 4) // 2))
     lines.append(f"shapes = [{', '.join(map(str, shapes))}]")
     return "\n".join([*lines, "[y.reshape(shape).data_ptr() == y.data_ptr() for shape in shapes]"])

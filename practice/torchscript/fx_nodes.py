@@ -1,5 +1,6 @@
 """The kinds of nodes in an FX graph"""
 
+import operator
 import re
 
 import torch
@@ -7,15 +8,10 @@ import torch
 from course_utils.questions import Family
 
 family = Family(section="A graph in Python")
-
 STEPS = ["{}.sin()", "torch.cos({})", "{} + 1", "{}.relu()", "F.gelu({})", "{} * 2", "{}.exp()", "1 - {}"]
-LAYERS = {
-    "self.linear": "nn.Linear(2, 2)",
-    "self.drop": "nn.Dropout(0.1)",
-    "self.act": "nn.ReLU()",
-    "self.shift": "nn.Parameter(torch.ones(2))",
-    "self.body": "nn.Sequential(nn.Linear(2, 2), nn.Tanh())",
-}
+LAYERS = {"self.linear": "nn.Linear(2, 2)", "self.drop": "nn.Dropout(0.1)", "self.act": "nn.ReLU()"}
+LAYERS |= {"self.shift": "nn.Parameter(torch.ones(2))"}
+LAYERS |= {"self.body": "nn.Sequential(nn.Linear(2, 2), nn.Tanh())"}
 
 
 @family.program
@@ -35,9 +31,9 @@ def graph(draw, level):
         lines += ["    def forward(self, x):", *_indented(body, 8)]
     else:
         lines = ["def f(x):", *_indented(body, 4)]
-    made = "Net()" if level >= 3 else "f"
-    lines.append(f"ops = [node.op for node in torch.fx.symbolic_trace({made}).graph.nodes]")
-    return "\n".join([*lines, f"[ops.count(kind) for kind in ({kinds})]"])
+    lines.append(f"graph = torch.fx.symbolic_trace({'Net()' if level >= 3 else 'f'}).graph")
+    lines += ["ops = [node.op for node in graph.nodes]", f"[ops.count(kind) for kind in ({kinds})]"]
+    return "\n".join(lines)
 
 
 def _indented(body, by):
@@ -58,10 +54,20 @@ def method_or_function(run):
     FX writes down how it was called. A method is `call_method`; `+` and `*` are functions of the module
     `operator`. Exported graphs have an operator of torch in all cases.
 
-        graph = torch.fx.symbolic_trace(lambda x: torch.sin(x).sin() + 1).graph
-        [node.op for node in graph.nodes]
+        [node.op for node in torch.fx.symbolic_trace(lambda x: torch.sin(x).sin() + 1).graph.nodes]
     """
     return _were(run, lambda node: node.op.replace("call_method", "call_function"))
+
+
+@family.belief
+def operators_are_methods(run):
+    """`x + 1` is a method of `x`, so it's a `call_method`
+
+    What FX writes down for it is `operator.add`, a function: `call_function`.
+
+        [node.op for node in torch.fx.symbolic_trace(lambda x: x + 1).graph.nodes]
+    """
+    return _were(run, lambda node: "call_method" if node.target in vars(operator).values() else node.op)
 
 
 @family.belief
@@ -96,10 +102,7 @@ def a_loop_is_written_once(run):
 
     The tracer runs the Python. Each round writes down a node of its own, and the loop itself is no node.
 
-        def f(x):
-            for _ in range(3):
-                x = x.sin()
-            return x
+        f = lambda x: [x.sin() for _ in range(3)]
         [node.name for node in torch.fx.symbolic_trace(f).graph.nodes]
     """
     return run.again(re.sub(r"range\(\d\)", "range(1)", run.code))

@@ -7,13 +7,8 @@ from course_utils.questions import RAISES, Family
 family = Family(section="What a trace does", asked="What does the last line give?", may_raise=True)
 
 EITHER = ["x = x + x.shape[0]", "x = x * scale", "if scale > 2:\n    x = x + 1"]
-ONLY_JIT = [
-    "x = x + len(x)",
-    "x = x * x.max().item()",
-    "if x.sum() > 6:\n    x = x * 10",
-    "for _ in range(len(x)):\n    x = x + 1",
-    "if len(x) > 2:\n    x = -x",
-]
+ONLY_JIT = ["x = x + len(x)", "x = x * x.max().item()", "if x.sum() > 6:\n    x = x * 10"]
+ONLY_JIT += ["for _ in range(len(x)):\n    x = x + 1", "if len(x) > 2:\n    x = -x"]
 
 
 @family.program
@@ -27,9 +22,8 @@ def traced(draw, level):
     other = draw.choices([1.0, 2.0, 3.0, 4.0], k=longer)
     lines = ["def f(x):"]
     lines += [f"    {line}" for line in "\n".join([*body, "return x"]).splitlines()]
-    lines.append(
-        f"traced = torch.{'fx.symbolic_trace(f)' if fx else f'jit.trace(f, torch.tensor({example}))'}"
-    )
+    made = "fx.symbolic_trace(f)" if fx else f"jit.trace(f, torch.tensor({example}))"
+    lines.append(f"traced = torch.{made}")
     if "scale" in "".join(body):
         first, second = draw.sample([1, 2, 3, 4], 2)
         lines = [f"scale = {first}", *lines, f"scale = {second}"]
@@ -70,8 +64,8 @@ def sizes_are_constants(run):
 def all_is_recorded(run):
     """`len(x)` and `.item()` are recorded like `x.shape[0]`
 
-    They return numbers of Python's. What a trace knows of is tensors, and a size that was asked of a tensor's
-    shape. A plain number becomes a constant.
+    They return plain Python numbers, which become constants. A trace follows tensors, and sizes read from
+    `x.shape`.
 
         traced = torch.jit.trace(lambda x: x + len(x) + x.shape[0], torch.zeros(2))
         traced(torch.zeros(3))

@@ -9,7 +9,7 @@ family = Family(section="The rate over time", asked="What does the last line sho
 
 @family.program
 def schedules(draw, level):
-    rate, other = (n / 10 for n in draw.sample(range(1, 21), 2))
+    rate, other = (n / 10 for n in draw.sample([3, 7, 9, *range(11, 31)], 2))  # no rate is a factor
     epochs, batches, every = draw.choice([2, 3, 4]), draw.choice([2, 3]), draw.choice([2, 3])
     rising = f"min(1, (k + 1) / {draw.choice([4, 5, 8])})"
     factor = draw.choice([f"0.5 ** (k // {every})", "1 / (k + 1)", rising])

@@ -35,7 +35,8 @@ def steps(draw, level):
 def momentum_is_a_mean(run):
     """Momentum steps along a running mean of the gradients
 
-    SGD's momentum is a running sum: the old sum times the factor, plus the whole gradient. Adam's is a mean.
+    SGD's momentum is by default a running sum: the old sum times the factor, plus the whole gradient.
+    Adam's is a mean.
 
         w = nn.Parameter(torch.tensor(0.0))
         optimizer = torch.optim.SGD([w], lr=1.0, momentum=0.5)
@@ -74,12 +75,15 @@ def decay_without_rate(run):
 def no_gradient_no_move(run):
     """Where the gradient is 0, the weight stays
 
-    Momentum goes on, and the decay pulls. Only a parameter whose gradient is None is left out.
+    Momentum goes on, and weight decay, where set, still pulls. Only a parameter whose gradient is None is
+    left out.
 
         w = nn.Parameter(torch.tensor(1.0))
-        w.grad = torch.tensor(0.0)
-        torch.optim.AdamW([w], lr=0.1, weight_decay=0.5).step()
-        w.item()
+        optimizer, seen = torch.optim.SGD([w], lr=0.1, momentum=0.5), []
+        for gradient in (1.0, 0.0):
+            w.grad = torch.tensor(gradient)
+            optimizer.step(), seen.append(w.item())
+        seen
     """
     return run.again(run.code.replace("optimizer.step()", "w.grad.any() and optimizer.step()"))
 
