@@ -111,7 +111,7 @@ class Placement:
             if known[topic] >= SURE:
                 words[topic] = REFRESH if topic in again else KNOWN
             elif known[topic] <= 1 - SURE:
-                words[topic] = START if ready else LATER
+                words[topic] = START if ready and START not in words.values() else LATER
         return Result(words, known, again, found)
 
     def _found(self) -> list[Found]:

@@ -36,21 +36,21 @@ def question(sitting: Sitting, choices: bool = True) -> str:
 
 
 def answer(told: Told) -> str:
-    """What is told of an answer, with a link to where it is explained. Who doesn't know is told what wrong
-    choices come from."""
+    """What is told of an answer, with a link to where it is explained. Who doesn't know is told what a
+    wrong choice comes from."""
     asked, right = told.question, told.is_right
     you = "" if right or told.chosen is None else f"; you: `{asked.choices[told.chosen].text}`"
     sign = symbol(NOT_ATTEMPTED if told.chosen is None else PASSED if right else WRONG)
     parts = [f"{sign} {'**Right.** ' if right else ''}torch: `{asked.said}`{you}"]
     many = len(told.beliefs) > 1
     parts += ["Each of these gives exactly your answer:"] if many and told.chosen is not None else []
-    for belief, shown in told.beliefs:
+    for belief, shown in told.beliefs if told.chosen is not None else ():
         claim = f"**{belief.claim}**"
-        if told.chosen is None:
-            parts.append(f"Somebody might believe: {claim}. {belief.why}")
-        else:
-            parts += [claim if many else f"Exactly your answer comes from this: {claim}", belief.why]
-            parts += [_code(belief.cell), f"shows `{shown}`"]
+        parts += [claim if many else f"This gives exactly your answer: {claim}", belief.why]
+        parts += [_code(belief.cell), f"shows `{shown}`"]
+    if told.chosen is None and told.beliefs:
+        belief, _ = told.beliefs[0]
+        parts.append(f"A wrong choice comes from this: **{belief.claim}**. {belief.why}")
     if not right and told.chosen is not None and not told.beliefs:
         parts.append("Your answer is a near miss, made from other answers. No belief is known that gives it.")
     return "\n\n".join([*parts, f"Lesson [{told.section}]({told.link})"])
@@ -104,7 +104,7 @@ def _placed(sitting: PlacementSitting) -> list[str]:
     for found in result.found:
         one, family = found.answer, sitting.families[found.family]
         [belief] = [belief for belief in family.beliefs if belief.name == found.belief]
-        parts += [f"Your answers are what this gives: **{belief.claim}**", belief.why]
+        parts += [f"Do you think so? It gives exactly your answers: **{belief.claim}**", belief.why]
         with contextlib.suppress(NoQuestion):
             asked = sitting.maker.again(one.family, one.level, one.seed)
             if asked.separated == one.separated:  # the family is still the one that asked
