@@ -4,14 +4,16 @@ import functools
 import http.server
 import re
 import threading
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 import browser
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 
-from course_utils.book import addresses, build, pages, ways
+from course_utils.book import addresses, build, explorers, pages, ways
 from course_utils.lessons import catalog
 from course_utils.lessons.catalog import CourseError
 
@@ -269,3 +271,40 @@ def test_search_finds_what_lessons_speak_of(page, address):
         browser.until(lambda: page.locator("#search-results li").count(), f"{words} to be found")
         links = page.locator("#search-results li a").evaluate_all("all => all.map(one => one.href)")
         assert any(lesson in link for link in links[:5]), links[:5]
+
+
+# --- explorers that need no kernel -------------------------------------------------------------------------
+
+
+def test_explorers_begin_with_what_the_notebook_shows():
+    """What is said of the picture in the notebook is said of the first one on the page."""
+    for (slug, call), made in explorers.MADE.items():
+        [cell] = [one for one in pages.read(COURSE.lesson(slug.partition("_")[2])) if call in one["source"]]
+        [shown] = [one for one in cell["outputs"] if "image/png" in one.get("data", {})]
+        said = re.search(r'aria-label="([^"]*)"', next(iter(made(cell["source"]).values())).picture)[1]
+        assert unescape(said) == shown["metadata"]["image/png"]["alt"], call
+
+
+def test_explorers_work_without_a_kernel(page, address):
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{address}/01_tensors.html")
+    first, goal = (page.locator(".explorer").nth(number) for number in (0, 1))
+    first.get_by_role("button", name=".view(12)").click()
+    assert "view size is not compatible" in first.inner_text()
+    first.get_by_role("button", name="Back").click()
+    first.get_by_role("button", name="[1:]", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert "t[1:]" in first.inner_text()
+    for view in ("[:, 1::2]", ".t()"):
+        goal.get_by_role("button", name=view, exact=True).click()
+    assert "Reached" in goal.inner_text()
+    page.goto(f"{address}/02_autograd.html")
+    write = page.locator(".explorer")
+    assert "backward raises" in write.inner_text()
+    write.get_by_role("button", name="h.data.mul_(2)").click()
+    assert "silently wrong" in write.inner_text()
+    page.goto(f"{address}/09_amp.html")
+    bits = page.locator(".explorer")
+    bits.get_by_role("button", name="float8 e5m2").click()
+    bits.get_by_role("button", name="bit 7: 0").click()
+    assert f"{-torch.tensor(0.1).to(torch.float8_e5m2).item()}" in bits.inner_text()

@@ -97,7 +97,7 @@ def _follow(explorer: StrideExplorer, states: States, before: str) -> None:
     """Adds the state of the explorer, and those that can be reached from it."""
     code, steps = explorer.code, len(explorer.history.steps)
     said = explorer.line.value + explorer.message.value
-    picture = to_svg(explorer.scene(), "explorer-views")
+    picture = to_svg(explorer.scene(), f"explorer-views-{explorer.history.name}")
     buttons = []
     for view in VIEWS if steps < MOST_STEPS else ():
         to = code + view

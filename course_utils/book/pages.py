@@ -11,7 +11,7 @@ from functools import partial
 from html import escape, unescape
 from typing import Any
 
-from course_utils.book import addresses
+from course_utils.book import addresses, explorers
 from course_utils.book.ways import work_on_it
 from course_utils.lessons.catalog import Course, CourseError, Lesson, anchor
 
@@ -78,7 +78,7 @@ def page(course: Course, lesson: Lesson, places: Places, keep: Keep, repository:
             continue
         if cells[-1]["metadata"].get("tags") == ["parameters"]:
             cell["source"] = f"{cells.pop()['source']}\n\n{cell['source']}"
-        cells.append(_code(cell, keep, level))
+        cells.append(_code(cell, keep, level, explorers.in_page(lesson.slug, cell["source"])))
         if role == "starter":
             name = cell["metadata"]["course"]["exercise"]
             cells.append(_prose(f"{cell['id']}-help", helps(course, name)))
@@ -134,12 +134,13 @@ def _with_pictures(cell: Cell, keep: Keep) -> str:
     return _ATTACHED.sub(shown, cell["source"])
 
 
-def _code(cell: Cell, keep: Keep, level: int) -> Cell:
-    """The cell with its outputs as the page shows them; folded where it says nothing but what it imports."""
+def _code(cell: Cell, keep: Keep, level: int, explorer: str | None) -> Cell:
+    """The cell with its outputs as the page shows them, or the explorer that stands for its widget; folded
+    where it says nothing but what it imports."""
     hidden = cell["metadata"].get("jupyter", {}).get("source_hidden") or _only_imports(cell["source"])
     tags = cell["metadata"].get("tags", []) + ["hide-input"] * bool(hidden)
-    outputs = [_output(output, keep, level) for output in cell["outputs"]]
-    return cell | {"metadata": {"tags": tags}, "outputs": outputs, "execution_count": None}
+    shown = [_html(explorer)] if explorer else [_output(output, keep, level) for output in cell["outputs"]]
+    return cell | {"metadata": {"tags": tags}, "outputs": shown, "execution_count": None}
 
 
 def _only_imports(source: str) -> bool:
@@ -164,6 +165,10 @@ def _output(output: dict[str, Any], keep: Keep, level: int) -> dict[str, Any]:
         html = picture(keep(png), about.get("alt") or said, about.get("width"))
     else:
         return output
+    return _html(html)
+
+
+def _html(html: str) -> dict[str, Any]:
     return {"output_type": "display_data", "metadata": {}, "data": {"text/html": html}}
 
 
