@@ -13,7 +13,7 @@ import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
 
-from course_utils.book import addresses, build, explorers, pages, ways
+from course_utils.book import addresses, build, explorers, pages, search, ways
 from course_utils.lessons import catalog
 from course_utils.lessons.catalog import CourseError
 
@@ -264,13 +264,76 @@ def test_nothing_scrolls_sideways_on_a_narrow_window(wrong):
     assert not wrong["wide"], wrong["wide"]
 
 
-def test_search_finds_what_lessons_speak_of(page, address):
+PASTED = (
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+    "operation: [torch.cuda.FloatTensor [64, 128]], which is output 0 of ReluBackward0, is at version 3; "
+    "expected version 2 instead."
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "words", "section"),
+    [
+        ("index.html", "version counter", "02_autograd.html#versions"),
+        ("sheets/01_tensors.html", "retain_graph", "02_autograd.html#what-backward-frees"),
+        ("sheets.html", PASTED, "errors.html#one-of-the-variables-needed-for-gradient-computation"),
+    ],
+)
+def test_search_leads_to_the_section_with_the_keyboard_alone(page, address, start, words, section):
+    page.goto(f"{address}/{start}")
+    page.keyboard.press("ControlOrMeta+k")
+    page.keyboard.insert_text(words)
+    page.locator("#search-results[aria-busy=false] li").first.wait_for()
+    links = page.locator("#search-results a").evaluate_all("all => all.map(one => one.href)")
+    at = next(at for at, link in enumerate(links) if section in link)
+    assert at < 3, links
+    for _ in range(at + 1):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{address}/{section}*", wait_until="domcontentloaded")
+    assert page.evaluate("Math.abs(document.querySelector(':target').getBoundingClientRect().top)") < 200
+
+
+def test_the_map_of_the_front_page_fits_a_narrow_window(page, address):
+    page.set_viewport_size({"width": 380, "height": 1000})
+    page.goto(f"{address}/index.html")
+    assert page.locator(".map").evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_search_is_on_a_narrow_page_and_passes_axe(page, address):
+    page.set_viewport_size({"width": 380, "height": 1000})
+    open_page(page, f"{address}/sheets.html", "light")
+    page.locator(".search-button__button:visible").click()
+    page.locator("#pst-search-dialog input").fill("stride")
+    page.locator("#search-results[aria-busy=false] li").first.wait_for()
+    page.evaluate(Axe().axe_script)
+    for mode in ("light", "dark"):
+        page.emulate_media(color_scheme=mode)
+        page.locator(f"html[data-theme={mode}]").wait_for()
+        options = {"resultTypes": ["violations"], "preload": False}
+        found = page.evaluate("options => axe.run('#pst-search-dialog', options)", options)
+        assert not found["violations"], found["violations"]
+    page.keyboard.press("Escape")
+    assert not page.locator("#pst-search-dialog").is_visible()
     page.set_viewport_size({"width": 1200, "height": 1000})
-    for words, lesson in (("version counter", "02_autograd"), ("retain_graph", "02_autograd")):
-        page.goto(f"{address}/search.html?q={words.replace(' ', '+')}")
-        browser.until(lambda: page.locator("#search-results li").count(), f"{words} to be found")
-        links = page.locator("#search-results li a").evaluate_all("all => all.map(one => one.href)")
-        assert any(lesson in link for link in links[:5]), links[:5]
+
+
+def test_sections_are_told_apart_from_those_in_them():
+    text = """<article><section id="page"><h1>Page<a class="headerlink">#</a></h1><p>one</p>
+        <section id="in-it"><h2><code>In</code> it</h2><p>two<br>three</p><pre>four</pre></section>
+        <dl><dt id="term">Term</dt><dd>five</dd>
+        <dt id="other">Other</dt><dd><dl><dt>six</dt></dl></dd></dl>
+        <p>seven</p><script>eight</script></section></article>"""
+    found = [
+        (one.id, *(" ".join("".join(part).split()) for part in (one.title, one.said, one.shown)))
+        for one in search.Sections(text).found
+    ]
+    assert found == [
+        ("page", "Page", "one seven", ""),
+        ("in-it", "In it", "two three", "four"),
+        ("term", "Term", "five", ""),
+        ("other", "Other", "six", ""),
+    ]
 
 
 # --- explorers that need no kernel -------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from course_utils.book import claims, errors, glossary_page, interview, sheets
+from course_utils.book import claims, errors, glossary_page, interview, search, sheets
 from course_utils.book.conf import SETTINGS
 from course_utils.book.pages import Places, page
 from course_utils.book.ways import front_page
@@ -26,13 +26,15 @@ def build(out: Path, course: Course | None = None, address: str | None = None) -
     repository, where the course's own is not meant. Raises `CourseError` for a link that leads nowhere, for
     what Sphinx warns of, and where the extra `book` isn't installed."""
     course = course or catalog.load()
-    if importlib.util.find_spec("sphinx") is None:
-        raise CourseError("the book is made by Sphinx, which is not here: pip install -e '.[book]'")
+    for name in ("sphinx", "pagefind"):
+        if importlib.util.find_spec(name) is None:
+            raise CourseError(f"the book is made with {name}, which is not here: pip install -e '.[book]'")
     source, site = out / "source", out / "html"
     for folder in (source, site):
         shutil.rmtree(folder, ignore_errors=True)
     write_sources(course, source, address or repository(course.root))
     _run_sphinx(source, site)
+    search.make_index(site)
     return site
 
 
@@ -89,7 +91,10 @@ def _run_sphinx(source: Path, site: Path) -> None:
             freshenv=True,
             parallel=2,
         )
+        app.builder.search = False  # which finds pages, not sections
         app.build(force_all=True)
+    for name in ("searchtools.js", "language_data.js"):
+        (site / "_static" / name).unlink(missing_ok=True)
     # The theme's icons are 1.5 MB of JavaScript; the dozen that it shows here are in `static/icons.css`.
     (site / "_static" / "scripts" / "fontawesome.js").write_text("")
     for path in site.rglob("*.map"):

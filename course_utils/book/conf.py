@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 SETTINGS: dict[str, Any] = {
     "project": "PyTorch Inside Out",
+    "author": "",
     "extensions": ["myst_nb", "course_utils.book.conf"],
     "html_theme": "sphinx_book_theme",
     "html_title": "PyTorch Inside Out",
     "html_static_path": ["_static"],
-    "html_js_files": [("explorers.js", {"defer": "defer"})],
-    "html_css_files": ["book.css", "explorers.css", "icons.css", "print.css"],
+    "html_js_files": [(name, {"defer": "defer"}) for name in ("explorers.js", "search.js")],
+    "html_css_files": ["book.css", "explorers.css", "icons.css", "print.css", "search.css"],
     "html_favicon": "_static/icon.svg",
     "html_context": {"default_mode": "auto"},
     "html_sidebars": {"**": ["home.html", "search-button-field.html", "sbt-sidebar-nav.html"]},

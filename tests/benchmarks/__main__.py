@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -15,14 +16,16 @@ def main() -> int:
     parser.add_argument(
         "names",
         nargs="*",
-        help="import, check, compiled, ranks, course_check, diagnose, explore, kernel, models, "
-        "practice; peers, peers_diagnose (default: all but those two)",
+        help="book, import, check, compiled, ranks, course_check, diagnose, explore, kernel, models, "
+        "practice; peers, peers_diagnose (default: all but those two and book)",
     )
     names = parser.parse_args().names
     if not names:
         here = Path(__file__).parent
         names = sorted(
-            path.stem.removeprefix("bench_") for path in here.glob("bench_*.py") if "peers" not in path.stem
+            path.stem.removeprefix("bench_")
+            for path in here.glob("bench_*.py")
+            if not re.search("peers|book", path.stem)
         )
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
