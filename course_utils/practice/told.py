@@ -52,7 +52,7 @@ def answer(told: Told) -> str:
         belief, _ = told.beliefs[0]
         parts.append(f"A wrong choice comes from this: **{belief.claim}**. {belief.why}")
     if not right and told.chosen is not None and not told.beliefs:
-        parts.append("Your answer is a near miss, made from other answers. No belief is known that gives it.")
+        parts.append("No single belief gives your answer. It is a near miss, or two mistakes at once.")
     return "\n\n".join([*parts, f"Lesson [{told.section}]({told.link})"])
 
 

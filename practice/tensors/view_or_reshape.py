@@ -1,5 +1,6 @@
 """Which new shapes are views"""
 
+import re
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -57,16 +58,15 @@ def needs_contiguous(run):
 
 
 @family.belief
-def reshape_copies(run):
-    """`reshape` makes a copy, `view` doesn't
+def transpose_copies(run):
+    """`transpose` puts the elements into a new order in memory
 
-    `reshape` returns the view wherever there is one; a write to its result is then a write to the input.
+    It swaps two strides and moves nothing, so what comes after it reads the old order with new strides.
 
-        x = torch.zeros(2, 3)
-        x.reshape(6)[1] = 5
-        x
+        x = torch.arange(6).view(2, 3)
+        x.t().stride(), x.t().data_ptr() == x.data_ptr()
     """
-    return [False] * len(run.value)
+    return run.again(re.sub(r"(\.transpose\(\d, \d\))", r"\1.contiguous()", run.code))
 
 
 @family.belief
