@@ -11,7 +11,7 @@ from course_utils.practice.readers import HELD, Reader
 from course_utils.questions.family import Family
 from course_utils.questions.question import LEAST_CHOICES, MOST_CHOICES
 
-MOST, MOST_OF_A_FAMILY, LEVEL = 15, 4, 2  # questions, and of which level
+MOST, MOST_OF_A_FAMILY, LEVEL = 15, 3, 2  # questions, and of which level
 SURE = 0.8  # from which probability on something is said of a lesson
 NAMED = 0.2  # and a belief named, with the answers that are exactly what it gives
 TELLS_NOTHING = 0.05  # bits

@@ -19,7 +19,7 @@ EXCEPTIONS = 0.04  # how often a lesson isn't as the map would have it
 SPREAD = 0.15  # how far one reader's order of lessons is from another's, of the whole course
 HELD = 0.03  # how often a belief is held
 SLIP, UNSURE = 0.1, 0.5  # who knows slips; who doesn't says so, or guesses
-LIKE_A_BELIEF = 3.0  # how much more an answer is worth for what it tells of beliefs
+LIKE_A_BELIEF = 2.0  # how much more an answer is worth for what it tells of beliefs
 
 
 def drawn(needs: Mapping[str, Sequence[str]], many: int = DRAWN, seed: int = 0) -> np.ndarray:
