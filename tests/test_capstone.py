@@ -69,7 +69,9 @@ def graded(source: str) -> Report:
 def tells_these(copy: int, sick: list[gpt_faults.Fault]) -> None:
     """A copy in which these faults are left: each is told, and the copy's others are named as healed."""
     report = graded(gpt_faults.source(copy, sick))
-    for lesson, outcome in zip(LESSONS, report.outcomes, strict=True):
+    *of_lessons, its_number = report.outcomes
+    assert its_number.state == PASSED
+    for lesson, outcome in zip(LESSONS, of_lessons, strict=True):
         left = [fault for fault in sick if fault.lesson == lesson]
         assert outcome.state == (WRONG if left else PASSED), (lesson, outcome.message)
         if left:
@@ -115,7 +117,7 @@ def test_a_copy_as_it_came_is_not_attempted_and_one_that_was_worked_on_is(tmp_pa
         found += grade_all([one], 1, lambda _: None)
     came, worked = (one.reports[0] for one in found)
     assert came.not_attempted
-    assert (worked.not_attempted, worked.passed) == (False, 1)
+    assert (worked.not_attempted, worked.passed) == (False, 2)  # its number is there too
     assert worked.outcomes[0].message == [f"healed: {drawn(4711)[0].said}"]
 
 
@@ -127,3 +129,48 @@ def test_a_copy_is_a_starter_with_its_own_number_alone():
     ):
         made = module_of(source, f"a copy {next(_numbers)}", importable=False, **names)
         assert is_starter(EXERCISE, made.RepairGPT) == expected
+
+
+_LAST = "(0, len(ids) - self.context, self.context)\n        while"
+_BACKWARD = "                loss.backward()\n"
+_CUT = "            nn.utils.clip_grad_norm_(self.parameters(), 1.0)\n"
+
+# By what is wrong in an otherwise healthy copy: what stands there, what stands there instead, and what the
+# report says of it: in the message, as a symptom, as the rule.
+OTHERWISE_WRONG = {
+    "the rates begin a step late": (
+        "rate * share(step)", "rate * share(step - 1)", "40 are 0, 0.25", "In step 1 it is 0, and", "from 1",
+    ),
+    "the last window is left out": (
+        _LAST, _LAST.replace("self.context, self", "self.context - 1, self"), "[0, 8, ", "begins at 80",
+        "the last target",
+    ),
+    "windows overlap": (
+        _LAST, _LAST.replace("self.context)", "self.context // 2)"), "begin at [", "inside of", "overlap",
+    ),
+    "each batch is cut": (
+        _BACKWARD, f"{_BACKWARD}    {_CUT}", "isn't that of the 2", "after the backward of each", "cut once",
+    ),
+    "only the last batch counts": (
+        _BACKWARD, f"                optimizer.zero_grad()\n{_BACKWARD}", "isn't", "last batch alone", "once",
+    ),
+    "the losses are rounded": (
+        "[float(one) for", "[float(torch.tensor(one).bfloat16()) for", "a loss of 5376", "to bfloat16",
+        "24 bits",
+    ),
+    "the held losses are rounded": (
+        "self.evaluate(held)", "float(torch.tensor(self.evaluate(held)).bfloat16())", "a held loss",
+        "to bfloat16", "24 bits",
+    ),
+    "the number is gone": ("    copy = 7  # which faults it came with\n\n", "", "no `copy`", "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", OTHERWISE_WRONG)
+def test_a_mistake_is_told_with_the_rule_that_it_is_about(wrong):
+    healthy, sick, told, symptom, why = OTHERWISE_WRONG[wrong]
+    source = gpt_faults.source(7, [])
+    assert source.count(healthy) == 1
+    (failed,) = (one for one in graded(source.replace(healthy, sick)).outcomes if one.state != PASSED)
+    assert told in "\n".join(failed.message)
+    assert symptom in failed.symptom and why in " ".join(failed.why.split())

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import gpt
+from course_utils.exercise.kits import gpt, gpt_written
+from course_utils.exercise.kits.gpt_whys import because
 
 exercise = Exercise(
     minutes=30,
@@ -69,31 +70,13 @@ def _given(batch, time, seed, *_):
     return _SETUP.format(batch=batch, time=time, seed=seed)
 
 
-def _windows(context, time, count):
-    """The beginning of the window in which each of `count` characters is written."""
-    start = 0
-    for now in range(time, time + count):
-        if now - start > context:
-            start = now - context // 2
-        yield start
-
-
-@torch.no_grad()
-def _written(model, ids, count):
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    for start in _windows(model.context, ids.shape[1], count):
-        ids = torch.cat([ids, model(ids[:, start:])[:, -1:].argmax(2)], 1)
-    for module, mode in modes.items():
-        module.training = mode
-    return ids
+_LEFT = "What is given to a function is the caller's. A text that grows is a new tensor."
 
 
 def _compare(t, count):
-    wanted = _written(t.model, t.ids, count)
-    with expect.left_alone(t.ids, what="`ids`"):
+    with because(_LEFT), expect.left_alone(t.ids, what="`ids`"):
         came = t.call(f"generate(model, ids, {count})")
-    expect.equal(came, wanted)
+    gpt_written.expect_written(came, t.model, t.ids, count)
 
 
 @exercise.check(
@@ -110,8 +93,7 @@ def same_characters(t, device, batch, time, seed, count):
     """Within a window the characters are those of the whole text's pass
 
     A key and a value depend on their own place and those before it, so they stay as they are when the text
-    grows. The new character's vector is that of its own place in the window. Characters that go through
-    together must not see later ones; the scores are divided by the root of a head's width.
+    grows.
     """
     _compare(t, count)
 
@@ -129,13 +111,13 @@ def new_window(t, device, batch, time, seed, count):
     """When the window is full, it begins anew with its last half
 
     The place is added before the first block, so a kept key is the key of a character at that place. There it
-    also knows what stood before it. Dropping the oldest key and moving the others by one isn't what the model
-    would compute; all have to go through again.
+    also knows what stood before it: moved to another place it isn't what the model would compute.
     """
     _compare(t, count)
 
 
 _MODES = "model.train()\nmodel.blocks[1].eval()\n"
+_DROPPED = "Which mode the model is in is the caller's. What is asked for is what it writes without dropout."
 
 
 @exercise.check(given=f"device = 'cpu'{_SETUP.format(batch=2, time=5, seed=0)}{_MODES}")
@@ -146,7 +128,20 @@ def in_training_mode(t):
     that hangs on the model is there for the next text, too.
     """
     with expect.left_alone(t.model, what="`model`"):
-        _compare(t, 25)
+        try:
+            _compare(t, 25)
+        except expect.Mismatch as error:
+            wanted = gpt_written.written(t.model, t.ids, gpt_written.windows(16, 5, 25))
+            t.model.eval()
+            came = t.generate(t.model, t.ids, 25)
+            if expect.is_tensor(came) and torch.equal(came, wanted):
+                error.symptom = "For the same model in evaluation mode the result is right."
+                error.why = _DROPPED
+            raise
+
+
+_KEPT = """A cache of what goes into `qkv` saves nothing of `qkv` itself. What is read again are the keys and
+the values: keep those."""
 
 
 @exercise.check(
@@ -159,16 +154,28 @@ def work(t, time, count):
     Without a cache a text of `n` characters needs `n` passes over up to `n` characters. With it, a character
     costs its own products with the weights, and one row of scores for each head.
     """
-    model, layers = t.model, len(t.model.blocks)
+    model, layers, batch = t.model, len(t.model.blocks), len(t.ids)
     letters, width = model.token.weight.shape
-    starts = list(_windows(model.context, time, count))
+    starts = list(gpt_written.windows(model.context, time, count))
     fed = sum(
         time + i - start if i == 0 or start > starts[i - 1] else 1 for i, start in enumerate(starts)
     )
     each = layers * (24 * width**2 + 4 * width * model.context) + 2 * width * letters
-    limit = len(t.ids) * fed * each
-    told = f"floating-point operations of products ({fed} characters in {len(t.ids)} rows, {each:,} for each)"
-    expect.at_most(measure.flops(t.call, f"generate(model, ids, {count})"), limit, told)
+    limit = batch * fed * each
+    told = f"floating-point operations of products ({fed} characters in {batch} rows, {each:,} for each)"
+    try:
+        expect.at_most(measure.flops(t.call, f"generate(model, ids, {count})"), limit, told)
+    except expect.Mismatch as error:
+        seen = gpt_written.through(model, lambda: t.generate(model, t.ids, count))
+        found = {name: characters // batch for name, characters in seen.items()}
+        if len(found) == 2:
+            told = [f"`blocks.0.{name}` gets {many}" for name, many in found.items()]
+            error.symptom = f"For each row {' and '.join(told)} characters in all, of {fed} that are needed."
+            error.why = _KEPT if found["mlp"] <= fed < found["qkv"] else ""
+        raise
+
+
+_ONE_PASS = "The text at the beginning is one pass, whatever its length."
 
 
 @exercise.check
@@ -176,7 +183,7 @@ def operators(generate):
     """The number of operators for a character doesn't depend on how many came before
 
     One `torch.cat`, or one write into a place that was kept free, takes a new key to all others, however many
-    these are. The text at the beginning is one pass, whatever its length.
+    these are.
     """
 
     def ran(time, count):
@@ -186,7 +193,7 @@ def operators(generate):
         return ops.total()
 
     with Rows() as rows:
-        with rows.of("characters at the beginning"):
+        with rows.of("characters at the beginning"), because(_ONE_PASS):
             told = "operators for one character after 14 (after 3: {:,})"
             few = ran(3, 1)
             expect.at_most(ran(14, 1), few, told.format(few))
@@ -196,29 +203,49 @@ def operators(generate):
             expect.at_most(late, early, told.format(early))
 
 
+_GRAPH = "Where a graph is made, it holds what a backward of each character would need. `no_grad` makes none."
+_SLOTS = "A window needs `context` slots, however long the text gets. What was kept of the one before can go."
+_HELD = """A tensor is there as long as anything holds it: an attribute of the model, a list outside. What
+only variables of the call hold is gone when it returns."""
+
+
 @exercise.check(given=_COUNTED.format(1))
 def memory(t):
     """Memory is that of a window's keys and values, and nothing stays
 
-    Without `no_grad` every character's graph holds what its backward would need. Caches of all steps in a
-    list are as many as there are characters. A window needs `context` slots, however long the text gets.
-    These, or `torch.cat` block by block, take little more than the keys and values themselves.
+    Caches of all steps in a list are as many as there are characters. The slots of a window, or `torch.cat`
+    block by block, take little more than the keys and values themselves.
     """
+    before = gpt_written.attributes(t.model)
     batch, width = len(t.ids), t.model.token.weight.shape[1]
     cache = len(t.model.blocks) * 2 * batch * t.model.context * width * t.model.token.weight.element_size()
     peak = measure.peak_bytes(t.call, "generate(model, ids, 15)").total
     told = f"bytes at the peak (the keys and values of a window have {cache:,})"
-    expect.at_most(peak, 2 * cache, told, unit="bytes")
+    try:
+        expect.at_most(peak, 2 * cache, told, unit="bytes")
+    except expect.Mismatch as error:
+        if gpt_written.keeps_for_backward(lambda: t.generate(t.model, t.ids, 15)):
+            error.symptom, error.why = "Meanwhile operators keep tensors for a backward.", _GRAPH
+        raise
     # The last of three windows is full after 34 characters, the last of ten after 97. The text grows too, and
     # while it's copied it is there twice.
     three, ten = (measure.peak_bytes(t.call, f"generate(model, ids, {n})").total for n in (34, 97))
     told = f"bytes at the peak of ten windows ({three:,} at that of three)"
-    expect.at_most(ten, three + 4 * (97 - 34) * batch * t.ids.element_size(), told, unit="bytes")
+    with because(_SLOTS):
+        expect.at_most(ten, three + 4 * (97 - 34) * batch * t.ids.element_size(), told, unit="bytes")
 
     def written_on():
         result = t.call("generate(model, ids, 5)")
+        # A function that names itself, or a block that holds one that names the block, is a cycle. It goes
+        # when Python collects; while live bytes are counted, nothing else makes it.
         gc.collect()
         return result
 
     live = measure.live_bytes(written_on)
-    expect.at_most(live.held - live.result, 0, "still in memory beside the result", unit="bytes")
+    try:
+        expect.at_most(live.held - live.result, 0, "still in memory beside the result", unit="bytes")
+    except expect.Mismatch as error:
+        new = sorted(gpt_written.attributes(t.model) - before)
+        error.symptom = f"`{new[0]}` is new after the call." if new else ""
+        error.why = _HELD
+        raise

@@ -240,3 +240,14 @@ def precision(RepairGPT):
     gpt_judged_fit.weights_of_now(RepairGPT)
     gpt_judged_fit.loss_in_float32(RepairGPT)
     expect.note(gpt_faults.healed(RepairGPT, "09"))
+
+
+@exercise.check
+def its_number(RepairGPT):
+    """`copy` still says which faults yours came with
+
+    Copies have other faults, drawn by this number. By it a report names what you healed.
+    """
+    number = getattr(RepairGPT, "copy", None)
+    told = "the class has no `copy`" if number is None else f"`copy` is {expect.show(number)}"
+    expect.true(type(number) is int, told, "expected: the line with the number that stood in yours")

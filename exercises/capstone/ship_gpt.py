@@ -8,8 +8,8 @@ There, this loads both:
     extra = {"alphabet": ""}
     run = torch.export.load(path, extra_files=extra).module()
 
-- `run(ids)` gives the scores of the model in evaluation mode, for any number of rows of 1 to
-  `model.context` characters. It refuses longer rows.
+- `run(ids)` gives the scores of the model in evaluation mode, for one or more rows of 1 to `model.context`
+  characters. It refuses longer rows.
 - `extra["alphabet"]` is the alphabet.
 - The file holds each weight once.
 - `model` keeps its modes, weights and hooks.
@@ -23,9 +23,10 @@ from pathlib import Path
 
 import torch
 
-from course_utils.exercise import Exercise, Rows, expect
-from course_utils.exercise.kits import gpt
-from course_utils.exercise.kits.exported import answering, expect_ended_well, expect_left_alone, unlogged
+from course_utils.exercise import Exercise, expect
+from course_utils.exercise.kits import gpt, gpt_shipped
+from course_utils.exercise.kits.exported import expect_ended_well, unlogged
+from course_utils.exercise.kits.gpt_whys import because
 from course_utils.exercise.once import done_before
 
 exercise = Exercise(
@@ -76,7 +77,7 @@ def _shipped(ship_gpt):
     done = done_before()
     if ship_gpt not in done:
         t = expect.given(_SETUP, ship_gpt=ship_gpt)
-        with unlogged():
+        with gpt_shipped.shipping():
             t.run(_CALL)
         done[ship_gpt] = t
     t = done[ship_gpt]
@@ -84,36 +85,31 @@ def _shipped(ship_gpt):
     return t
 
 
-def _ids(rows, time):
-    return torch.arange(rows * time).view(rows, time) * 7 % 3000
+def _program(t):
+    """Loads what was shipped, and gives what runs it with rows of a size."""
+    with unlogged():
+        t.run(_LOAD)
+    return lambda size: t.call(f"run({gpt_shipped.characters(*size)})")
 
 
-def _compare(t, run, sizes=_SIZES):
-    with Rows() as rows, torch.no_grad():
-        for size in sizes:
-            named = zip(size, ("row", "character"), strict=True)
-            with rows.of(" of ".join(f"{n} {what}{'s' * (n > 1)}" for n, what in named)):
-                with answering(size):
-                    came = run(_ids(*size))
-                wanted = t.model.eval()(_ids(*size))
-                expect.equal(came, wanted, what="the scores", rtol=1e-4, atol=1e-5)
+_LONGER = """The model has `context` vectors of places. A program that cuts longer rows answers for another
+text and says nothing. One that is exported for 1 to `context` characters refuses them."""
 
 
 @exercise.check(deadline=90)
 def any_size(ship_gpt):
-    """It takes any number of rows with 1 to `context` characters, and refuses longer ones
+    """It takes one or more rows with 1 to `context` characters, and refuses longer ones
 
     A size of the example is a constant of the program unless export is told to open it, and by default a size
     of 1 can't be opened. There are `context` vectors of places: `Dim("time")` alone promises more than the
     model can do, and export refuses it.
     """
     t = _shipped(ship_gpt)
-    with unlogged():
-        t.run(_LOAD)
-    _compare(t, t.call("run"))
+    gpt_shipped.expect_scores(t, _program(t), _SIZES)
     t.run("ids = torch.arange(13)[None]")
-    what = "`run(ids)` with a row of 13 characters, for a model whose `context` is 12"
-    expect.raises(Exception, lambda: t.call("run(ids)"), what=what)
+    what = "`run(ids)` with a row of 13 characters, for a model whose `context` is 12,"
+    with because(_LONGER):
+        expect.raises(Exception, lambda: t.call("run(ids)"), what=what)
 
 
 @exercise.check(deadline=90)
@@ -129,36 +125,61 @@ def each_weight_once(ship_gpt):
     expect.at_most(Path(t.path).stat().st_size, size + table // 2, told, unit="bytes")
 
 
+_HOOKS = """Hooks belong to whoever registered them. What is taken off for the export has to come back
+afterwards."""
+_RESTORED = """`eval()` and `train()` switch all modules inside, so one call doesn't restore modes that
+differed."""
+_LEFT = "The model is the caller's, and goes on as it is. A copy can be cast, or have its weights replaced."
+
+
 @exercise.check(deadline=90)
 def in_training_mode(ship_gpt):
     """A model in training mode is shipped in evaluation mode, and stays as it was
 
-    Export writes down what `forward` does in the mode of the moment. `eval()` and `train()` switch all
-    modules inside, so one call doesn't restore modes that differed.
+    Export writes down what `forward` does in the mode of the moment: in training mode, with dropout.
     """
     t = expect.given(f"{_SETUP}{_MODES}", ship_gpt=ship_gpt)
-    expect_left_alone(t, _CALL)
-    t.run(_LOAD)
-    _compare(t, t.call("run"), [(3, 7)])
+    modes = [(name, part, part.training) for name, part in t.model.named_modules()]
+    left_alone = expect.left_alone(*t.model.parameters(), what="the weights", gradients=True)
+    hooks_left_alone = expect.hooks_left_alone(t.model)
+    with because(_HOOKS), hooks_left_alone, because(_LEFT), left_alone, gpt_shipped.shipping():
+        t.run(_CALL)
+    for name, part, mode in modes:
+        name = f"model.{name}".removesuffix(".")
+        with because(_RESTORED):
+            expect.true(part.training is mode, f"`{name}.training` was {mode} and is {part.training} now")
+    try:
+        gpt_shipped.expect_scores(t, _program(t), [(3, 7)])
+    except expect.Mismatch as error:
+        # For a model in evaluation mode they are right, or the first check has told it.
+        error.why = "" if error.why == gpt_shipped.WRITTEN_DOWN else error.why
+        raise
+
+
+_BESIDE = """What a program needs beside its tensors travels in `extra_files`, a text for each name.
+Loading fills in the names that it's asked for, here `alphabet`, with the text that was saved."""
 
 
 @exercise.check(deadline=120)
 def fresh_python(ship_gpt, tmp_path):
     """A new process without the course loads it, and gives the same scores
 
-    The file holds the graph and the weights; no class and no module of yours has to be there. What a program
-    needs beside its tensors travels in `extra_files`. A pickle of the model names its classes, and needs the
-    modules in which they stand.
+    The file holds the graph and the weights; no class and no module of yours has to be there. A pickle of the
+    model names its classes, and needs the modules in which they stand.
     """
     t = _shipped(ship_gpt)
     file, inputs, outputs = (tmp_path / name for name in ("moved.pt2", "inputs.pt", "outputs.pt"))
     shutil.copy(t.path, file)
-    torch.save([_ids(*size) for size in _SIZES], inputs)
+    torch.save([gpt_shipped.ids(size) for size in _SIZES], inputs)
     command = [sys.executable, "-c", _SERVER, file, inputs, outputs]
     alone = os.environ | {"OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, text=True)
     expect_ended_well(ran, "the new process")
     extra, scores = torch.load(outputs)
-    expect.equal(extra, {"alphabet": t.alphabet}, what="`extra` in the new process")
+    with because(_BESIDE):
+        others = [name for name, text in extra.items() if name != "alphabet" and text == t.alphabet]
+        told = f"the file has the alphabet under another name, `{(others or [''])[0]}`"
+        expect.true(not others, told, "expected: under `alphabet`")
+        expect.equal(extra["alphabet"], t.alphabet, what='`extra["alphabet"]` in the new process')
     answers = {tuple(one.shape[:2]): one for one in scores}
-    _compare(t, lambda ids: answers[tuple(ids.shape)])
+    gpt_shipped.expect_scores(t, answers.__getitem__, _SIZES)

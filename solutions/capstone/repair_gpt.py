@@ -25,6 +25,8 @@ from course_utils.exercise.kits.gpt import GPT
 
 
 class _ByFusedAttention(GPT):
+    copy = 0
+
     class Block(GPT.Block):
         def attend(self, x):
             q, k, v = (
@@ -36,6 +38,8 @@ class _ByFusedAttention(GPT):
 
 
 class _Rewritten(nn.Module):
+    copy = 0
+
     def __init__(self, letters, context=64, width=64, heads=4, layers=2, dropout=0.1):
         super().__init__()
         self.context = context
@@ -124,12 +128,12 @@ _NEXT = "                yield ids[rows], ids[rows + 1]\n"
 mistakes = [
     Edit("a mask one place too late", ".triu(1)", ".triu(2)", told_by="modules"),
     Edit("cut into heads without a transpose", "mixed.transpose(1, 2)", "mixed", told_by="modules"),
-    Edit("a table of its own", "self.head.weight = ", "weight = ", told_by="modules"),
     Edit("each character is its own target", _NEXT, _NEXT.replace(" + 1", ""), told_by="data"),
     Edit("the sum over the batches", "(*next(source)) / parts", "(*next(source))", told_by="steps"),
     Edit("gradients stay", "            optimizer.zero_grad()\n", "", told_by="steps"),
     Edit("never trains", "            self.train()\n", "            self.eval()\n", told_by="loss_and_modes"),
     Edit("no autocast", "dtype=torch.bfloat16)", "enabled=False)", told_by="precision"),
+    Edit("without its number", "    copy = 0  # which faults it came with\n\n", "", told_by="its_number"),
 ]
 not_tried = {
     "hard numbers": "the class makes its own",

@@ -2,11 +2,9 @@
 faults of one lesson, whatever else is wrong. What its training does is in `gpt_judged_fit`."""
 
 import contextlib
-import functools
-import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -21,23 +19,9 @@ from course_utils.exercise.kits.gpt_run import (
     tiny,
     trained,
 )
+from course_utils.exercise.kits.gpt_whys import because, with_its_why
 
 DISTANCE = 3e-3  # of central differences: far enough for scores that are rounded to float32
-
-
-def with_its_why(judge: Callable[[Answer], None]) -> Callable[[Answer], None]:
-    """Decorator: what it finds wrong is told with the rule behind it, the rest of its docstring."""
-    why = inspect.cleandoc(judge.__doc__ or "").partition("\n\n")[2]
-
-    @functools.wraps(judge)
-    def told(answer: Answer) -> None:
-        try:
-            judge(answer)
-        except expect.Mismatch as error:
-            error.why = why
-            raise
-
-    return told
 
 
 # --- 02: gradients ---------------------------------------------------------------------------------------
@@ -194,42 +178,83 @@ def right_split(answer: Answer) -> None:
     expect.true(not both, told, "expected: on none")
 
 
+_PERMUTED = """A permutation that isn't drawn from `order` comes from torch's global random state. Then
+`order` doesn't decide it, and a run can't be repeated."""
+_SET_BACK = (
+    "A generator that is set back draws the same order again; and one draw serves for one epoch alone."
+)
+_OVERLAP = """Windows that follow each other begin `context` apart. Where they overlap, an epoch has some
+characters more than once."""
+
+
 @with_its_why
 def right_batches(answer: Answer) -> None:
     """Windows that follow each other, each once in an epoch, in a new order each time.
 
-    A loader that leaves something out raises nothing. And a generator that is set back draws the same
-    order again.
+    A loader that leaves something out raises nothing. A window needs one character behind it, the last
+    target, and no more.
     """
     model, windows, size = tiny(answer), 11, 3
     ids = torch.arange(windows * CONTEXT + 1)
     everywhere = list(range(0, windows * CONTEXT, CONTEXT))
     orders = _orders(model, ids, size, windows)
+    seen = {start for order in orders for start in order}
+    never = sorted(set(everywhere) - seen)
     for epoch, order in enumerate(orders):
         first = 1 + epoch * windows
         told = f"windows {first} to {first + windows - 1}, an epoch, begin at {sorted(order)}"
-        expect.true(sorted(order) == everywhere, told, f"expected: each once, at {everywhere}")
+        if sorted(order) != everywhere:
+            symptom = f"In {3 * windows} windows none begins at {' or '.join(map(str, never[:3]))}." * bool(
+                never
+            )
+            between = sorted(set(order) - set(everywhere))
+            if between:
+                symptom = f"Some begin at {' and '.join(map(str, between[:2]))}, inside of others."
+            wanted, why = f"expected: each once, at {everywhere}", _OVERLAP * bool(between)
+            raise expect.Mismatch(told, wanted, symptom=symptom, why=why)
     told = f"epochs 0 and 1 have the windows in one order, {orders[0]}"
-    expect.true(orders[0] != orders[1] != orders[2], told, "expected: a new order in each epoch")
+    with because(_SET_BACK):
+        expect.true(orders[0] != orders[1] != orders[2], told, "expected: a new order in each epoch")
     torch.rand(1)
     told = "with two generators of one seed the windows come in two orders"
-    expect.true(_orders(model, ids, size, windows) == orders, told, "expected: the order that `order` draws")
+    with because(_PERMUTED):
+        again = _orders(model, ids, size, windows)
+        expect.true(again == orders, told, "expected: the order that `order` draws")
     # The last window has no character after it.
     some = _orders(model, ids[:-1], size, windows - 1)[0]
     told = f"of a text of {windows * CONTEXT} characters the first windows begin at {sorted(some)}"
     expect.true(sorted(some) == everywhere[:-1], told, f"expected: at {everywhere[:-1]}")
 
 
+_TARGETS = "A score at a place is about the character after it: targets are the text, one character further."
+_SHAPE = (
+    "A batch has `size` windows of `context` characters. The last one of an epoch has those that are left."
+)
+
+
 def _orders(model: nn.Module, ids: Tensor, size: int, windows: int) -> list[list[int]]:
     """Where windows begin, as they come: an epoch a list, for three epochs."""
     source = model.batches(ids, size, torch.Generator().manual_seed(0))
     starts: list[int] = []
-    shapes = [(size, CONTEXT), (windows % size, CONTEXT)]
+    sizes: list[int] = []
     while len(starts) < 3 * windows:
         x, y = next(source)
         told = f"the targets of the characters {x[0].tolist()} are {y[0].tolist()}"
-        expect.true(torch.equal(y, x + 1), told, "expected: for each the one after it")
+        with because(_TARGETS):
+            expect.true(torch.equal(y, x + 1), told, "expected: for each the one after it")
         told = f"with a size of {size} and a context of {CONTEXT} a batch is of shape {tuple(x.shape)}"
-        expect.true(tuple(x.shape) in shapes[: 1 + bool(starts)], told, f"expected: {shapes[0]}")
+        fits = x.dim() == 2 and x.shape[1] == CONTEXT and 0 < len(x) <= size
+        with because(_SHAPE):
+            expect.true(fits, told, f"expected: {(size, CONTEXT)}")
         starts += x[:, 0].tolist()
+        sizes.append(len(x))
+    # Where an epoch has other windows than it should, that is what is wrong.
+    if sorted(starts[:windows]) == list(range(0, windows * CONTEXT, CONTEXT)):
+        whole, left = divmod(windows, size)
+        wanted = [size] * whole + [left] * (left > 0)
+        told = (
+            f"with a size of {size} the batches of an epoch of {windows} windows have {sizes[: len(wanted)]}"
+        )
+        with because(_SHAPE):
+            expect.true(sizes[: len(wanted)] == wanted, told, f"expected: {wanted}")
     return [starts[i : i + windows] for i in range(0, 3 * windows, windows)]

@@ -1,6 +1,9 @@
 """What a capstone's training does: its steps, losses, modes and dtypes, each asked for itself."""
 
+import functools
+import itertools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -8,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from course_utils.exercise import expect
-from course_utils.exercise.kits.gpt_judged import with_its_why
 from course_utils.exercise.kits.gpt_run import (
     CONTEXT,
     EVERY,
@@ -22,6 +24,7 @@ from course_utils.exercise.kits.gpt_run import (
     tiny,
     trained,
 )
+from course_utils.exercise.kits.gpt_whys import because, with_its_why
 
 # --- 06: the loop ----------------------------------------------------------------------------------------
 
@@ -37,7 +40,8 @@ def right_decay(answer: Answer) -> None:
     stepped = [p for group in optimizer.param_groups for p in group["params"]]
     for name, p in model.named_parameters():
         told = f"no step of the optimizer moves `{name}`"
-        expect.true(any(p is one for one in stepped), told, "expected: every parameter of the model")
+        with because("An optimizer steps the parameters that it was given, and no others."):
+            expect.true(any(p is one for one in stepped), told, "expected: every parameter of the model")
         optimizer.zero_grad()
         p.grad = torch.zeros_like(p)
         with torch.no_grad():
@@ -48,12 +52,20 @@ def right_decay(answer: Answer) -> None:
         expect.true(abs(decay - wanted) < 1e-2, told, f"expected: by {wanted}")
 
 
+_TOO_LATE = """An optimizer uses what is in `.grad` when it steps: what is cut, added or cleared later comes
+too late."""
+_THEIRS = """An optimizer uses what is in `.grad` when it steps. Backward adds to that: so it's cleared
+once, after a step or before the first batch of the next, and the norm is cut once, when all batches have
+added theirs."""
+_MEAN = """Backward adds gradients up. For the gradient of a mean each loss is divided by the number of
+batches first. The cut hides that only where the norm is above 1."""
+
+
 @with_its_why
 def right_steps(answer: Answer) -> None:
     """The gradient at a step is the mean of its batches', with a norm of at most 1.
 
-    An optimizer uses what is in `.grad` when it steps: what is cut, added or cleared later comes too
-    late, and what was not cleared is in it still.
+    An optimizer steps what it was given. A model that is converted or copied later has other parameters.
     """
     run = trained(answer)
     ours = {p for _, p in all_parameters(run.model)}
@@ -67,21 +79,67 @@ def right_steps(answer: Answer) -> None:
             f"in step {number}, with losses times {step.scale:g}, the optimizer finds a gradient with a norm"
         )
         told += f" of {norm:.3g}"
-        expect.true(norm < 1 + room, told, "expected: at most 1, when the optimizer takes its step")
+        with because(_TOO_LATE):
+            expect.true(norm < 1 + room, told, "expected: at most 1, when the optimizer takes its step")
         whole /= _loss_scale(whole, norm)
         told += f"; that of the {PARTS} batches since the last step has one of {whole:.3g}"
         most = min(1.0, whole)
-        expect.true(math.isclose(norm, most, rel_tol=room), told, f"expected: {most:.3g}")
+        if not math.isclose(norm, most, rel_tol=room):
+            said = _other_gradient(run.steps, room)
+            raise expect.Mismatch(told, f"expected: {most:.3g}", symptom=said, why=_THEIRS)
         share = most / max(_norm(step.came.values()), 1e-12)
         for p, grad in step.grads.items():
             far = _norm([grad.double() - share * step.came[p].double()])
             told = f"in step {number} the gradient of a parameter of shape {tuple(p.shape)} isn't that of the"
             told += f" {PARTS} batches since the last step, cut to 1"
-            expect.true(far <= room * most, told, "expected: theirs, and no other's")
+            if not far <= room * most:
+                said = _other_gradient(run.steps, room)
+                raise expect.Mismatch(told, "expected: theirs, and no other's", symptom=said, why=_THEIRS)
         total, mean = sum(step.backwards) / step.scale, _mean(step) / step.scale
         told = f"in step {number} backward was called on losses that sum up to {total:.4g},"
         told += f" and the mean loss of its batches is {mean:.4g}"
-        expect.true(not step.losses or math.isclose(total, mean, rel_tol=2e-2), told, "expected: the same")
+        with because(_MEAN):
+            right = not step.losses or math.isclose(total, mean, rel_tol=2e-2)
+            expect.true(right, told, "expected: the same")
+
+
+def _other_gradient(steps: list[Step], room: float) -> str:
+    """What the gradients of all steps are instead of those of their batches, in a sentence. One step doesn't
+    tell: beside a large gradient a small one is lost."""
+    fitting: set[str] | None = None
+    before: dict[Tensor, Tensor] = {}
+    for step in steps:
+        came = [[one[p].double() for p in step.grads] for one in step.parts]
+        if len(came) < 2:
+            return ""
+        left = [before.get(p, torch.zeros_like(p)).double() for p in step.grads]
+        grads, before = [grad.double() for grad in step.grads.values()], step.grads
+        others = {
+            "that of the last batch alone": came[-1],
+            "that of the first batch alone": came[0],
+            "what it is when that of each batch is cut by itself": _added(map(_cut, came)),
+            "what it is when it's cut after the backward of each batch": functools.reduce(_add_and_cut, came),
+            "that of the batches with that of the step before added": _added([left, *came]),
+        }
+        here = {
+            name
+            for name, other in others.items()
+            if _norm([a - b for a, b in zip(grads, _cut(other), strict=True)]) <= room * _norm(_cut(other))
+        }
+        fitting = here if fitting is None else fitting & here
+    return f"In each step the gradient is {min(fitting)}." if fitting else ""
+
+
+def _cut(grads: list[Tensor]) -> list[Tensor]:
+    return [grad * min(1.0, 1 / max(_norm(grads), 1e-12)) for grad in grads]
+
+
+def _added(parts: Iterable[list[Tensor]]) -> list[Tensor]:
+    return [sum(some) for some in zip(*parts, strict=True)]
+
+
+def _add_and_cut(some: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+    return _cut(_added([_cut(some), others]))
 
 
 def _mean(step: Step) -> float:
@@ -102,8 +160,7 @@ def _norm(tensors: Iterable[Tensor]) -> float:
 def right_rates(answer: Answer) -> None:
     """The rate rises for a tenth of the steps, then falls along a cosine to a tenth.
 
-    A schedule says which share of the first rate a step has. Who multiplies the rate of the step before
-    multiplies all shares.
+    A schedule says which share of the first rate a step has: here two pieces, of which the smaller counts.
     """
     rates = [step.rate / RATE for step in trained(answer).steps]
     told = f"`fit(ids, {STEPS}, …)` takes {len(rates)} steps"
@@ -119,7 +176,30 @@ def right_rates(answer: Answer) -> None:
     for step in range(warm + 2, STEPS + 1):
         early, late = (0.55 + 0.45 * math.cos(math.pi * part) for part in _parts_of_the_fall(step, warm))
         right &= early - 0.02 <= rates[step - 1] <= late + 0.02
-    expect.true(right, told, f"expected: up to 1 in the first {warm}, 0.55 half way, 0.1 at the end")
+    if not right:
+        wanted = f"expected: up to 1 in the first {warm}, 0.55 half way, 0.1 at the end"
+        shares = [min(i / warm, 0.55 + 0.45 * math.cos(math.pi * i / STEPS)) for i in range(1, STEPS + 1)]
+        symptom = why = ""
+        if _near(rates, list(itertools.accumulate(shares, operator.mul))):
+            symptom, why = "Each is a share of the rate before.", _MULTIPLIED
+        elif rates[0] == 0:
+            late = _near(rates, [0.0, *shares[:-1]])
+            symptom = f"In step 1 it is 0{', and each step has the share of the one before' * late}."
+            why = _FROM_ZERO
+        elif rates[warm - 1] <= min(rates[warm:]):
+            symptom = "After the rise no rate is smaller."
+        raise expect.Mismatch(told, wanted, symptom=symptom, why=why)
+    expect.looked()
+
+
+_MULTIPLIED = """A schedule says which share of the first rate a step has. Who multiplies the rate of the
+step before multiplies all shares."""
+_FROM_ZERO = """With a rate of 0 a step moves nothing. The steps of `fit` count from 1. A scheduler of
+torch's counts from 0: when it's made it sets the rate of the first step, by the number 0."""
+
+
+def _near(rates: list[float], others: list[float]) -> bool:
+    return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-9) for a, b in zip(rates, others, strict=True))
 
 
 def _parts_of_the_fall(step: int, warm: int) -> tuple[float, float]:
@@ -176,12 +256,17 @@ def right_modes(answer: Answer) -> None:
     expect.true(not any(modes), told, "expected: evaluation mode")
 
 
+_OF_THE_STEP = """A curve is read as what happened in each step: the mean loss of the batches that it is
+made of, as `loss` gave them."""
+_ROUNDED = """`loss` returns float32, with 24 bits. bfloat16 keeps 8 of them: between 4 and 8 it has steps
+of 1/32, and a loss may fall by less than that from step to step."""
+
+
 @with_its_why
 def right_held_losses(answer: Answer) -> None:
     """Losses are those of their steps; `evaluate` gives the mean over all windows.
 
-    A curve is read as what happened in each step. And one number for the held text is the mean over all of
-    it.
+    One number for the held text is the mean over all of it, each window counted once.
     """
     run = trained(answer)
     told = f"`fit` returned {len(run.held)} held losses for {STEPS} steps"
@@ -192,12 +277,17 @@ def right_held_losses(answer: Answer) -> None:
     told = f"`fit` returned {len(run.losses)} losses for {STEPS} steps"
     expect.true(len(run.losses) == STEPS, told, "expected: one for each step")
     for number, (came, step) in enumerate(zip(run.losses, run.steps, strict=False), 1):
-        told = (
-            f"with losses times {step.scale:g} `fit` returned a loss of {came:.4g} for step {number}, and the"
-        )
-        told += f" mean of its batches is {_mean(step):.4g}"
-        near = any(math.isclose(came, one, rel_tol=1e-2) for one in (_mean(step), sum(step.backwards)))
-        expect.true(not step.losses or near, told, "expected: the same")
+        told = f"with losses times {step.scale:g} `fit` returned a loss of {{}} for step {number}, and the"
+        told += " mean of its batches is {}"
+        means = [_mean(step), sum(step.backwards)] if step.losses else []
+        _expect_loss(came, means, step.exact, told, _OF_THE_STEP)
+    for number, came in enumerate(run.held):
+        seen = run.evaluated.get((number + 1) * EVERY, [])
+        rows = sum(one.rows for one in seen)
+        mean = [sum(one.rows * one.loss for one in seen) / rows] if rows else []
+        told = f"`fit` returned a held loss of {{}} after {(number + 1) * EVERY} steps, and the mean of what "
+        told += "`loss` gave there is {}"
+        _expect_loss(came, mean, all(one.exact for one in seen), told, "")
     model, windows = tiny(answer, letters=20), 80
     with torch.no_grad():
         for p in model.parameters():
@@ -214,6 +304,22 @@ def right_held_losses(answer: Answer) -> None:
     came = model.evaluate(ids)
     told = f"`evaluate` gives {came:.4g}, and the mean over all {windows} windows is {wanted:.4g}"
     expect.true(math.isclose(came, wanted, rel_tol=1e-2), told, "expected: the same")
+
+
+def _expect_loss(came: float, means: list[float], exact: bool, told: str, why: str) -> None:
+    """What was returned is one of these means, up to float32's rounding. Losses that aren't float32 are told
+    elsewhere. `told`: with a place for each of the two."""
+    if not means or any(math.isclose(came, one, rel_tol=2e-6 if exact else 1e-2) for one in means):
+        expect.looked()
+        return
+    mean, symptom = means[0], ""
+    if math.isclose(came, mean, rel_tol=1e-2):
+        rounded = torch.tensor(mean).bfloat16().item()
+        symptom = "It is that mean, rounded to bfloat16." if came == rounded else "It is that mean, rounded."
+        why = _ROUNDED
+    digits = next(n for n in range(4, 18) if f"{came:.{n}g}" != f"{mean:.{n}g}")
+    told = told.format(f"{came:.{digits}g}", f"{mean:.{digits}g}")
+    raise expect.Mismatch(told, "expected: the same", symptom=symptom, why=why)
 
 
 # --- 09: precision ---------------------------------------------------------------------------------------

@@ -53,25 +53,38 @@ class Forward:
 @dataclass(eq=False)
 class Step:
     """One step of the optimizer. `grads`: as it found them; `came`: what the backwards since the last step
-    brought; `backwards`: what these were called on; `losses`: what `loss` returned, times `scale`."""
+    brought, in all, and `parts`, each by itself; `backwards`: what these were called on; `losses`: what
+    `loss` returned, times `scale`; `exact`: in float32."""
 
     rate: float
     grads: dict[Tensor, Tensor]
     came: dict[Tensor, Tensor]
+    parts: list[dict[Tensor, Tensor]]
     losses: list[float]
     scale: float
+    exact: bool
     backwards: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What `loss` returned where there was no gradient, of so many rows."""
+
+    rows: int
+    loss: float
+    exact: bool
 
 
 @dataclass(eq=False)
 class Trained:
-    """What `fit` did to this model, and returned."""
+    """What `fit` did to this model, and returned. `evaluated`: by how many steps were over."""
 
     model: nn.Module
     losses: list[float] = field(default_factory=list)
     held: list[float] = field(default_factory=list)
     forwards: list[Forward] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    evaluated: dict[int, list[Evaluated]] = field(default_factory=dict)
     run: Any = None
 
 
@@ -87,15 +100,17 @@ def trained(answer: Answer, dropout: float = 0.0) -> Trained:
 def _trained(answer: Answer, dropout: float) -> Trained:
     model = tiny(answer, dropout=dropout)
     found = Trained(model)
-    came: dict[Tensor, Tensor] = {}
-    losses: list[float] = []
+    came: list[dict[Tensor, Tensor]] = []
+    losses: list[Tensor] = []
     now = {"scale": SCALES[0]}
     with torch.no_grad():
         for _, p in all_parameters(model):
             p.mul_(2)  # scores that differ by more than bfloat16 rounds
 
     def arrives(p: Tensor, grad: Tensor) -> None:
-        came[p] = came[p] + grad if p in came else grad.clone()
+        if not came or p in came[-1]:  # a backward brings one gradient to each
+            came.append({})
+        came[-1][p] = grad.clone()
 
     def forward(module: nn.Module, args: tuple[Any, ...], scores: Tensor) -> None:
         ids, grad = args[0], scores.requires_grad
@@ -109,15 +124,22 @@ def _trained(answer: Answer, dropout: float) -> Trained:
         value = own_loss(*args, **kwargs)
         if value.requires_grad:
             value = value * now["scale"]
-            losses.append(value.item())
+            losses.append(value.detach())
+        else:
+            rows = len([*args, *kwargs.values()][0])
+            one = Evaluated(rows, value.item(), value.dtype == torch.float32)
+            found.evaluated.setdefault(len(found.steps), []).append(one)
         return value
 
     def step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         grads = {p: p.grad.clone() for p in held}
-        brought = {p: came.get(p, torch.zeros_like(p)) for p in held}
+        parts = [{p: one.get(p, torch.zeros_like(p)) for p in held} for one in came]
+        brought = {p: sum((one[p] for one in parts), torch.zeros_like(p)) for p in held}
         rate = float(optimizer.param_groups[0]["lr"])
-        found.steps.append(Step(rate, grads, brought, losses[:], now["scale"]))
+        exact = all(one.dtype == torch.float32 for one in losses)
+        told = [one.item() for one in losses]
+        found.steps.append(Step(rate, grads, brought, parts, told, now["scale"], exact))
         now["scale"] = SCALES[len(found.steps) % 2]
         came.clear()
         losses.clear()
