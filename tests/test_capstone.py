@@ -69,8 +69,8 @@ def graded(source: str) -> Report:
 def tells_these(copy: int, sick: list[gpt_faults.Fault]) -> None:
     """A copy in which these faults are left: each is told, and the copy's others are named as healed."""
     report = graded(gpt_faults.source(copy, sick))
-    *of_lessons, its_number = report.outcomes
-    assert its_number.state == PASSED
+    *of_lessons, what_stays = report.outcomes
+    assert what_stays.state == PASSED
     for lesson, outcome in zip(LESSONS, of_lessons, strict=True):
         left = [fault for fault in sick if fault.lesson == lesson]
         assert outcome.state == (WRONG if left else PASSED), (lesson, outcome.message)
@@ -117,7 +117,7 @@ def test_a_copy_as_it_came_is_not_attempted_and_one_that_was_worked_on_is(tmp_pa
         found += grade_all([one], 1, lambda _: None)
     came, worked = (one.reports[0] for one in found)
     assert came.not_attempted
-    assert (worked.not_attempted, worked.passed) == (False, 2)  # its number is there too
+    assert (worked.not_attempted, worked.passed) == (False, 2)  # what stays is there too
     assert worked.outcomes[0].message == [f"healed: {drawn(4711)[0].said}"]
 
 

@@ -224,6 +224,7 @@ def loss_and_modes(RepairGPT):
     """
     gpt_judged_fit.right_loss(RepairGPT)
     gpt_judged_fit.right_modes(RepairGPT)
+    gpt_judged.held_windows(RepairGPT)
     gpt_judged_fit.right_held_losses(RepairGPT)
     expect.note(gpt_faults.healed(RepairGPT, "07"))
 
@@ -243,11 +244,12 @@ def precision(RepairGPT):
 
 
 @exercise.check
-def its_number(RepairGPT):
-    """`copy` still says which faults yours came with
+def what_stays(RepairGPT):
+    """Methods keep their parameters and what they return, and `copy` its number
 
     Copies have other faults, drawn by this number. By it a report names what you healed.
     """
+    gpt_judged.same_methods(RepairGPT)
     number = getattr(RepairGPT, "copy", None)
     told = "the class has no `copy`" if number is None else f"`copy` is {expect.show(number)}"
     expect.true(type(number) is int, told, "expected: the line with the number that stood in yours")

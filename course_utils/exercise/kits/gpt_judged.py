@@ -2,14 +2,16 @@
 faults of one lesson, whatever else is wrong. What its training does is in `gpt_judged_fit`."""
 
 import contextlib
+import inspect
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from course_utils.exercise import expect
+from course_utils.exercise.kits.gpt import GPT
 from course_utils.exercise.kits.gpt_run import (
     CONTEXT,
     LETTERS,
@@ -130,6 +132,13 @@ def one_table(answer: Answer) -> None:
     expect.true(len(tables) == 1, told, "expected: one parameter, which both use")
 
 
+_MIXES = "Attention mixes what the places before have. Without it a score knows its own character alone."
+_SHORTER = "A place sees those before it alone, so its scores are the same however long the text is."
+_PLACED = (
+    "Attention itself doesn't know in which order things come: that is what the vectors of places are for."
+)
+
+
 @with_its_why
 def looks_back(answer: Answer) -> None:
     """A place's scores don't depend on what comes after it, nor on the other rows.
@@ -151,9 +160,26 @@ def looks_back(answer: Answer) -> None:
             expect.true(bool(moved[0, place]), f"character {place} is changed, and the scores there stay", "")
             told = f"character {place} of row 0 is changed, and scores of row 1 change"
             expect.true(not moved[1].any(), told, "expected: those of row 0")
+            later = place == CONTEXT - 1 or bool(moved[0, place + 1 :].any())
+            with because(_MIXES):
+                told = f"character {place} is changed, and none of the scores after it change"
+                expect.true(later, told, "expected: they depend on all characters before")
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)  # places may be zeros at first
+        whole, beginning = model(ids), model(ids[:, :3])
+        with because(_SHORTER):
+            told = f"the scores of a text of 3 characters aren't those of the first 3 of {CONTEXT}"
+            expect.true(torch.allclose(whole[:, :3], beginning, atol=1e-4), told)
+        same = model(torch.full((1, CONTEXT), 5))[0]
+        with because(_PLACED):
+            told = "with one character at all places the scores are the same at each"
+            expect.true(not torch.allclose(same, same[:1], atol=1e-4), told, "expected: other ones")
 
 
 # --- 05: data --------------------------------------------------------------------------------------------
+
+
+_THE_CALLERS = "A text that is given to a method is the caller's."
 
 
 @with_its_why
@@ -163,7 +189,11 @@ def right_split(answer: Answer) -> None:
     What is held back says how a model does on text that it hasn't seen, so none of it may be trained on.
     """
     ids = torch.arange(LETTERS)
-    train, held = (part.tolist() for part in tiny(answer).split(ids))
+    with because(_THE_CALLERS), expect.left_alone(ids, what="the text that `split` gets"):
+        train, held = (part.tolist() for part in tiny(answer).split(ids))
+    with because(_THE_CALLERS):
+        unchanged = torch.equal(trained(answer).text, ids)
+        expect.true(unchanged, "`fit` changes the text that it gets", "expected: the text as it was")
     both = sorted(set(train) & set(held))
     told = f"{len(both)} of {len(held)} held characters are in the training part, too"
     expect.true(not both, told, "expected: none")
@@ -258,3 +288,54 @@ def _orders(model: nn.Module, ids: Tensor, size: int, windows: int) -> list[list
         with because(_SHAPE):
             expect.true(sizes[: len(wanted)] == wanted, told, f"expected: {wanted}")
     return [starts[i : i + windows] for i in range(0, 3 * windows, windows)]
+
+
+# --- 07: what is evaluated -------------------------------------------------------------------------------
+
+
+@with_its_why
+def held_windows(answer: Answer) -> None:
+    """`fit` evaluates on the windows of the held text, where it asks `loss` for that.
+
+    A held loss says how the model predicts the next character of text that it hasn't seen: of windows that
+    follow each other, each once.
+    """
+    for after, seen in trained(answer).evaluated.items():
+        starts = sorted(start for one in seen for start in one.ids[:, 0].tolist())
+        told = f"after {after} steps `loss` gets the windows of the held text that begin at {starts}"
+        first = LETTERS - LETTERS // 10
+        wanted = list(range(first, LETTERS - CONTEXT, CONTEXT))
+        expect.true(starts == wanted, told, f"expected: at {wanted}")
+        for one in seen:
+            told = f"the targets of the held characters {one.ids[0].tolist()} are {one.targets[0].tolist()}"
+            expect.true(torch.equal(one.targets, one.ids + 1), told, "expected: for each the one after it")
+
+
+# --- what stays ------------------------------------------------------------------------------------------
+
+_METHODS = ("__init__", "forward", "loss", "split", "batches", "optimizer", "fit", "evaluate")
+
+
+@with_its_why
+def same_methods(answer: Answer) -> None:
+    """Methods have the parameters that they had, with their defaults, and return what they did.
+
+    Whoever has a line that calls such a method, as `fit(ids, 100)`, gets from it what it gave before.
+    """
+    for name in _METHODS:
+        came, wanted = (_parameters(getattr(one, name, None)) for one in (answer, GPT))
+        told = f"`{name}` has the parameters `{came}`"
+        # One that is added, with a default, is nobody's harm.
+        expect.true(came[: len(wanted)] == wanted, told, f"expected: `{wanted}`")
+    model = tiny(answer)
+    ids = torch.arange(2 * CONTEXT + 1)
+    scores, held = model(ids[None, :CONTEXT]), model.evaluate(ids)
+    told = f"called by itself the model gives scores in {scores.dtype}".replace("torch.", "")
+    expect.true(scores.dtype == torch.float32, told, "expected: float32")
+    expect.true(isinstance(held, float), f"`evaluate` returns {expect.show(held)}", "expected: a float")
+
+
+def _parameters(method: Callable[..., object] | None) -> list[str]:
+    """With their defaults, and without the types that somebody may have written there."""
+    found = inspect.signature(method).parameters.values() if method else []
+    return [str(one.replace(annotation=one.empty)) for one in found]

@@ -283,8 +283,8 @@ def right_held_losses(answer: Answer) -> None:
         _expect_loss(came, means, step.exact, told, _OF_THE_STEP)
     for number, came in enumerate(run.held):
         seen = run.evaluated.get((number + 1) * EVERY, [])
-        rows = sum(one.rows for one in seen)
-        mean = [sum(one.rows * one.loss for one in seen) / rows] if rows else []
+        rows = sum(len(one.ids) for one in seen)
+        mean = [sum(len(one.ids) * one.loss for one in seen) / rows] if rows else []
         told = f"`fit` returned a held loss of {{}} after {(number + 1) * EVERY} steps, and the mean of what "
         told += "`loss` gave there is {}"
         _expect_loss(came, mean, all(one.exact for one in seen), told, "")

@@ -68,18 +68,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What `loss` returned where there was no gradient, of so many rows."""
+    """What `loss` got and returned where there was no gradient."""
 
-    rows: int
+    ids: Tensor
+    targets: Tensor
     loss: float
     exact: bool
 
 
 @dataclass(eq=False)
 class Trained:
-    """What `fit` did to this model, and returned. `evaluated`: by how many steps were over."""
+    """What `fit` did to this model and its text, and returned. `evaluated`: by how many steps were over."""
 
     model: nn.Module
+    text: Tensor
     losses: list[float] = field(default_factory=list)
     held: list[float] = field(default_factory=list)
     forwards: list[Forward] = field(default_factory=list)
@@ -99,7 +101,7 @@ def trained(answer: Answer, dropout: float = 0.0) -> Trained:
 
 def _trained(answer: Answer, dropout: float) -> Trained:
     model = tiny(answer, dropout=dropout)
-    found = Trained(model)
+    found = Trained(model, torch.arange(LETTERS))
     came: list[dict[Tensor, Tensor]] = []
     losses: list[Tensor] = []
     now = {"scale": SCALES[0]}
@@ -126,8 +128,8 @@ def _trained(answer: Answer, dropout: float) -> Trained:
             value = value * now["scale"]
             losses.append(value.detach())
         else:
-            rows = len([*args, *kwargs.values()][0])
-            one = Evaluated(rows, value.item(), value.dtype == torch.float32)
+            ids, targets = [*args, *kwargs.values()]
+            one = Evaluated(ids.clone(), targets.clone(), value.item(), value.dtype == torch.float32)
             found.evaluated.setdefault(len(found.steps), []).append(one)
         return value
 
@@ -153,7 +155,7 @@ def _trained(answer: Answer, dropout: float) -> Trained:
         ):
             stack.callback(handle.remove)
         steps = EVERY + 2 if dropout else STEPS  # modes tell themselves after the first evaluation
-        found.run = measure.record_run(model.fit, torch.arange(LETTERS), steps, SIZE, PARTS, RATE, EVERY)
+        found.run = measure.record_run(model.fit, found.text, steps, SIZE, PARTS, RATE, EVERY)
     found.losses, found.held = found.run.result
     ends = [one.backwards for one in found.run.steps]
     for one, start, end in zip(found.steps, [0, *ends], ends, strict=False):
