@@ -294,6 +294,17 @@ def test_search_leads_to_the_section_with_the_keyboard_alone(page, address, star
     assert page.evaluate("Math.abs(document.querySelector(':target').getBoundingClientRect().top)") < 200
 
 
+def test_a_list_is_filtered_by_most_words_of_a_message_and_a_link_into_it_shows_its_entry(page, address):
+    page.goto(f"{address}/errors.html")
+    page.locator("#list-tools input").fill(PASTED)
+    entry = page.locator("section[id^=one-of-the-variables-needed]").first
+    others = page.locator("section[hidden]")
+    assert entry.is_visible() and others.count() > 100
+    other = others.first.get_attribute("id")
+    page.evaluate("id => { location.hash = id }", other)
+    browser.until(lambda: page.locator(f"[id='{other}']").is_visible(), "the entry to be shown")
+
+
 def test_the_map_of_the_front_page_fits_a_narrow_window(page, address):
     page.set_viewport_size({"width": 380, "height": 1000})
     page.goto(f"{address}/index.html")

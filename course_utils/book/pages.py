@@ -27,6 +27,8 @@ _MARKS = re.compile(r"^(#{1,6}) ", re.MULTILINE)
 _LINK = re.compile(r"\]\(<?(\w+)\.ipynb(?:#([^)>\n]+))?>?\)")
 _ATTACHED = re.compile(r"!\[([^\]]*)\]\(attachment:([^)]+)\)")
 _INSIDE = re.compile(r'<img src="data:image/png;base64,([^"]+)"([^>]*)>')
+# A reader of the book has no progress and is asked nothing.
+_OF_A_READER = re.compile(r"(progress|placement|practice)\([^)]*\)\s*$")
 _NEIGHBOURS = re.compile(r"(← )?\[\d\d [^\]]+\]\(\w+\.ipynb\)( → | →| · |$)")
 
 
@@ -68,6 +70,8 @@ def page(course: Course, lesson: Lesson, places: Places, keep: Keep, repository:
     for cell in read(lesson):
         role = cell["metadata"].get("course", {}).get("role")
         if role in LEFT_OUT or cell["cell_type"] == "markdown" and _NEIGHBOURS.match(cell["source"]):
+            continue
+        if cell["cell_type"] == "code" and _OF_A_READER.match(cell["source"].rpartition("\n")[2]):
             continue
         if cell["cell_type"] == "markdown":
             if marks := _MARKS.findall(_FENCE.sub("", cell["source"])):
@@ -128,8 +132,8 @@ def _prose(cell_id: str, text: str) -> Cell:
 
 def _with_pictures(cell: Cell, keep: Keep) -> str:
     def shown(link: re.Match[str]) -> str:
-        png = cell["attachments"][link[2]]["image/png"]
-        return picture(keep(base64.b64decode(png)), link[1] or "What was recorded", None)
+        png = base64.b64decode(cell["attachments"][link[2]]["image/png"])
+        return picture(keep(png), link[1] or "What was recorded", _width(png))
 
     return _ATTACHED.sub(shown, cell["source"])
 
@@ -176,6 +180,9 @@ def _taken_out(image: re.Match[str], keep: Keep, said: str) -> str:
     """A picture inside of HTML. What it shows is what the text ends with that stands for all of the HTML."""
     png = base64.b64decode(image[1])
     alt = re.search(r'alt="([^"]*)"', image[2])
-    # They are drawn for twice the pixels of a page.
-    width = int.from_bytes(png[16:20]) // 2
-    return picture(keep(png), unescape(alt[1]) if alt else said.strip().rpartition("\n")[2], width)
+    return picture(keep(png), unescape(alt[1]) if alt else said.strip().rpartition("\n")[2], _width(png))
+
+
+def _width(png: bytes) -> int:
+    """In pixels of a page: pictures are drawn for twice as many."""
+    return int.from_bytes(png[16:20]) // 2

@@ -17,7 +17,7 @@ _POINT = re.compile(r"^- (.+(?:\n  .+)*)", re.MULTILINE)
 def page(course: Course) -> str:
     """The page that lists the sheets, as Markdown."""
     names = "\n".join(f"sheets/{lesson.slug}" for lesson in course.lessons)
-    return f"# Cheat sheets\n\n{_ABOUT}\n\n```{{toctree}}\n{names}\n```\n"
+    return f"# Cheat sheets\n\n{_ABOUT}\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
 
 
 def pages(course: Course) -> Iterator[tuple[str, str]]:

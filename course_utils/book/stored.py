@@ -74,7 +74,7 @@ def with_outputs(cell: dict[str, Any], about: str) -> str:
 
 def _fenced(text: str, language: str) -> str:
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}{language}\n{text.strip()}\n{fence}"
+    return f"{fence}{language}\n{text.strip(chr(10))}\n{fence}"
 
 
 def entries(course: Course, name: str) -> dict[str, str]:

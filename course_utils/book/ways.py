@@ -20,12 +20,11 @@ def work_on_it(lesson: Lesson, repository: str | None) -> str:
     """What is behind the button of a lesson's page, as Markdown: two commands, with a repository also where
     it opens on Colab and where its source is."""
     name = repository.rstrip("/").removesuffix(".git").rpartition("/")[2] if repository else ""
-    commands = (
-        [f"git clone {repository}", f"make -C {name} lab"] if repository else ["cd your/copy", "make lab"]
-    )
+    commands = [f"git clone {repository}", f"make -C {name} lab"] if repository else ["make lab"]
     lines = ['<details class="work">', "<summary>Work on it</summary>", "", "```console"]
     lines += [*(f"$ {command}" for command in commands), "```", ""]
-    lines += [f"In JupyterLab, open `{lesson.notebook.name}`."]
+    here = "" if repository else "In the folder of the course. "
+    lines += [f"{here}In JupyterLab, open `{lesson.notebook.name}`."]
     if repository:
         badge = colab_badge(repository, lesson.slug)
         colab = [f"[Open it in Colab]({badge.rpartition('](')[2]}"] if badge else []
