@@ -96,6 +96,7 @@ _KINDS: dict[str, tuple[str, _Test]] = {
     "Optimizer": ("a torch.optim optimizer", _has("param_groups")),
     "Path": ("a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__")),
     "Peak": ("what measure.peak_bytes(...) gave", _has("by_category")),
+    "Ratio": ("what measure.time_ratio(...) gave", _has("ratio")),
     "Roofline": ("what measure.roofline() gave", _has("bend")),
     "Run": ("what measure.record_run(...) gave", _has("grad_norms")),
     "Sequence": ("a list", _is_listed),

@@ -220,7 +220,6 @@ COMMANDS = {
     "progress 99": "no lesson is called '99'; there are 00_start_here,",
     "progress 05 06": "course progress: unrecognized arguments: 06",
     "progress --foo": "course progress: unrecognized arguments: --foo",
-    "copy": "course copy: the following arguments are required: LESSON",
     "copy 99": "no lesson is called '99'; there are 00_start_here,",
     "check": "course check: the following arguments are required: NOTEBOOK",
     "check nowhere.ipynb": "there is no such file",

@@ -15,6 +15,8 @@ from course_utils.wrong_use import WrongUse, public
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from course_utils.measure.timing import Ratio
+
 HUES = (palette.FLIGHT, palette.GRADIENT, palette.VIEW, palette.SAVED, palette.STORAGE)
 COLOURS = dict(zip(GROUPS, HUES, strict=True))
 # Of curves: the first lies below the others.
@@ -25,12 +27,14 @@ MOST_CHANGES = 12
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a step, and the seconds that one took before it and after it."""
+    """A change of a step, and the seconds that one took before it and after it; `noise`, by how many what it
+    saved is uncertain."""
 
     name: str
     before: float
     after: float
     kept: bool = True
+    noise: float = 0.0
 
 
 @public
@@ -39,12 +43,14 @@ def report_card(
     after: StepCost,
     changes: Sequence[Change],
     curves: Mapping[str, Sequence[float]],
+    faster: Ratio | None = None,
 ) -> Picture:
     """One picture of a step that was made faster, to keep with `.save("card.svg")`.
 
     `before`, `after`: from `measure.step_cost`; the `limit` of `after` is marked. `changes`: what was tried,
-    in order. `curves`: losses by name, of runs over the same steps. Raises `ValueError` for more than twelve
-    changes or four curves.
+    in order; without any the losses have their place. `curves`: losses by name, of runs over the same steps.
+    `faster`: `measure.time_ratio(before, after)` of the two steps, timed in turns; without it the bars are
+    compared. Raises `ValueError` for more than twelve changes or four curves.
     """
     if len(changes) > MOST_CHANGES or len(curves) > len(STROKES):
         raise WrongUse(f"wanted: at most {MOST_CHANGES} changes and {len(STROKES)} curves")
@@ -53,17 +59,19 @@ def report_card(
     picture.get_layout_engine().set(w_pad=MARGIN / 100, h_pad=MARGIN / 100, hspace=0.06, wspace=0.03)
     grid = picture.add_gridspec(2, 1, height_ratios=(1.75, below))
     above = grid[0].subgridspec(1, 2, width_ratios=(4, 1))
-    under = grid[1].subgridspec(1, 2, width_ratios=(1.15, 1))
-    time, peak, brought, losses = (plain(picture.add_subplot(at)) for at in (*above, *under))
-    _draw_time(time, before, after)
+    under = grid[1].subgridspec(1, 2, width_ratios=(1.15, 1)) if changes else [grid[1]]
+    time, peak, *brought, losses = (plain(picture.add_subplot(at)) for at in (*above, *under))
+    times = f"{faster.ratio:.1f} ± {faster.noise:.1f}" if faster else f"{before.total / after.total:.1f}"
+    _draw_time(time, before, after, f"A step: {times} times as fast")
     _draw_peak(peak, before, after)
-    _draw_changes(brought, changes)
+    for axes in brought:
+        _draw_changes(axes, changes)
     _draw_losses(losses, curves)
     picture.description = _said(before, after, changes, curves)
     return picture
 
 
-def _draw_time(axes: Axes, before: StepCost, after: StepCost) -> None:
+def _draw_time(axes: Axes, before: StepCost, after: StepCost, title: str) -> None:
     longest = max(before.total, after.total)
     for row, cost in enumerate((before, after)):
         left = free = 0.0
@@ -84,13 +92,13 @@ def _draw_time(axes: Axes, before: StepCost, after: StepCost) -> None:
     if after.limit is not None:
         mark = 1e3 * after.limit
         axes.plot(mark, 1.4, marker="^", color=palette.INK, markersize=7)
-        said = f"  this machine's limit: {_ms(after.limit)}, {after.limit / after.total:.0%} of that"
+        said = f"  the least here: {_ms(after.limit)}, {after.limit / after.total:.0%} of “after”"
         axes.annotate(said, (mark, 1.46), va="center", fontsize=8.5, color=palette.TEXT)
     axes.set_yticks([0, 1], ["before", "after"], fontsize=10)
     axes.set_ylim(1.7, -0.55)
     axes.set_xlim(0, 1e3 * longest * 1.13)
     axes.set_xlabel("milliseconds")
-    _title(axes, f"A step: {before.total / after.total:.1f} times as fast")
+    _title(axes, title)
 
 
 def _draw_peak(axes: Axes, before: StepCost, after: StepCost) -> None:
@@ -109,10 +117,12 @@ def _draw_changes(axes: Axes, changes: Sequence[Change]) -> None:
         saved = 1e3 * (change.before - change.after)
         colour = palette.RANK if saved > 0 else palette.ODD
         how = {"color": colour} if change.kept else {"color": "none", "edgecolor": colour, "hatch": "////"}
-        axes.barh(row, saved, height=0.6, **how)
-        said = _ms(abs(saved) / 1e3) + " longer" * (saved < 0) + ", not kept" * (not change.kept)
+        noise = 1e3 * change.noise
+        axes.barh(row, saved, height=0.6, xerr=noise or None, ecolor=palette.TEXT, **how)
+        said = f"{abs(saved):.3g}" + f" ± {noise:.2g}" * bool(noise) + " ms"
+        said += " longer" * (saved < 0) + ", not kept" * (not change.kept)
         how = {"va": "center", "fontsize": 8.5, "color": palette.TEXT}
-        axes.annotate(f" {said} ", (max(saved, 0), row), **how)
+        axes.annotate(f" {said} ", (max(saved + noise, 0), row), **how)
     axes.axvline(0, color=palette.LINE, linewidth=0.8)
     axes.set_yticks(range(len(changes)), [change.name for change in changes], fontsize=9)
     axes.set_ylim(max(len(changes), 1) - 0.4, -0.6)
@@ -153,9 +163,9 @@ def _said(
     lines = [f"A step took {_ms(before.total)} and {bytes_said(before.peak)} before"]
     lines[0] += f", {_ms(after.total)} and {bytes_said(after.peak)} after."
     if after.limit is not None:
-        lines.append(f"The limit here is {_ms(after.limit)}.")
-    brought = (f"{change.name} {1e3 * (change.before - change.after):+.3g} ms" for change in changes)
-    lines.append(f"Saved: {', '.join(brought) or 'nothing was tried'}.")
+        lines.append(f"The least here is {_ms(after.limit)}.")
+    brought = [f"{change.name} {1e3 * (change.before - change.after):+.3g} ms" for change in changes]
+    lines += [f"Saved: {', '.join(brought)}."] if brought else []
     ends = (f"{name} {losses[-1]:.2f}" for name, losses in curves.items() if len(losses))
     lines.append(f"Last losses: {', '.join(ends)}.")
     return " ".join(lines)

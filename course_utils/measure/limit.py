@@ -1,4 +1,4 @@
-"""The least time that a step can take on this machine: what was counted, at the speeds that were measured."""
+"""The least time that a step needs on this machine: what was counted, at the speeds that were measured."""
 
 from __future__ import annotations
 
@@ -57,17 +57,18 @@ class StepLimit:
             for dtype, number in self.flops.items()
         )
         return (
-            f"{products}, {self.bytes / 1e6:.3g} MB: at least {1e3 * self.least:.3g} ms; "
-            f"{1e3 * self.seconds:.3g} ms taken, {self.share:.0%} of the limit"
+            f"{products}, {self.bytes / 1e6:.3g} MB: at least {1e3 * self.least:.3g} ms, "
+            f"{self.share:.0%} of the {1e3 * self.seconds:.3g} ms that it took"
         )
 
 
 @public
 def step_limit(step: Callable[[], Any], device: str | torch.device = "cpu") -> StepLimit:
-    """Compares the time of `step()` with the least that it can take here, on the threads that torch has now.
+    """Compares the time of `step()` with the least that it needs here, on the threads that torch has now.
 
     It is called ten times: to warm up, to count, and then to time it; the best time counts. The speeds are
-    measured with large matrices and vectors. Raises `ValueError` for a step without a matrix product.
+    measured with large matrices and vectors: a small step whose weights stay in a cache can be faster than
+    "the least", and while something else runs they come out too low. Raises `ValueError` for a step without a matrix product.
     """
     flops: Counter[torch.dtype] = Counter()
     inside: set[int] = set()

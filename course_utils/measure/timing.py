@@ -37,27 +37,34 @@ class Ratio:
 
 
 @public
-def time_ratio(a: Callable[[], Any], b: Callable[[], Any], *, seconds: float = 1.0) -> Ratio:
+def time_ratio(
+    a: Callable[[], Any],
+    b: Callable[[], Any],
+    *,
+    seconds: float = 1.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Ratio:
     """Measures how many times as long as `b()` a call of `a()` takes, on this machine and in this moment.
 
     Both are warmed up, then timed in turns and each pair in the other order than the last, so that a busy
     moment hits both alike; a GPU is waited for. It ends when 1 is well outside of the noise, after 51 pairs,
-    or after about `seconds` (at least seven pairs are timed). Times differ from run to run, so
-    nothing of this may be printed by a check.
+    or after about `seconds` (at least seven pairs are timed). `clock`: with `time.process_time`, seconds of
+    the processor, which are less noisy on a busy machine; for work on one thread. Times differ from run to
+    run, so nothing of this may be printed by a check.
     """
     for _ in range(2):
         a(), b()
-    repeats_a, repeats_b = _repeats(a), _repeats(b)
+    repeats_a, repeats_b = _repeats(a, clock), _repeats(b, clock)
     end = time.perf_counter() + seconds
     ratios: list[float] = []
     with collector_off():
         while len(ratios) < _FEWEST_PAIRS or (len(ratios) < _MOST_PAIRS and time.perf_counter() < end):
             if len(ratios) % 2:
-                second = sample(b, repeats_b)
-                ratios.append(sample(a, repeats_a) / second)
+                second = sample(b, repeats_b, clock)
+                ratios.append(sample(a, repeats_a, clock) / second)
             else:
-                first = sample(a, repeats_a)
-                ratios.append(first / sample(b, repeats_b))
+                first = sample(a, repeats_a, clock)
+                ratios.append(first / sample(b, repeats_b, clock))
             so_far = _ratio(ratios)
             if len(ratios) >= _FEWEST_PAIRS and 4 * so_far.noise < abs(so_far.ratio - 1):
                 break
@@ -74,16 +81,16 @@ def _ratio(ratios: list[float]) -> Ratio:
     return Ratio(middle, max(high - middle, middle - low), len(ordered))
 
 
-def _repeats(fn: Callable[[], Any]) -> int:
-    return max(1, min(10_000, math.ceil(_SAMPLE_SECONDS / max(sample(fn, 1), 1e-9))))
+def _repeats(fn: Callable[[], Any], clock: Callable[[], float]) -> int:
+    return max(1, min(10_000, math.ceil(_SAMPLE_SECONDS / max(sample(fn, 1, clock), 1e-9))))
 
 
-def sample(fn: Callable[[], Any], repeats: int) -> float:
+def sample(fn: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds of one call, the mean of so many; a GPU is waited for."""
     wait = torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None
     wait()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(repeats):
         fn()
     wait()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
