@@ -163,10 +163,10 @@ def _serve(folder: Path, browser: bool, port: int | None, ip: str | None, notebo
         arguments.append("--ServerApp.allow_root=True")
     server = LabApp.initialize_server(arguments)
     _stop_without_a_question(server)
-    url = urlsplit(server.connection_url)
+    url = server.connection_url.rstrip("/")
     if ip == "0.0.0.0":  # everywhere: it says the name of the container then, which nobody else knows
-        url = url._replace(netloc=f"localhost:{server.port}")
-    address = f"{url.geturl().rstrip('/')}{page}?token={token}"
+        url = f"http://localhost:{server.port}{urlsplit(url).path}"
+    address = f"{url}{page}?token={token}"
     said = f"\nJupyterLab is running. Ctrl-C ends it.\n\n{address}\n"
     server.io_loop.add_callback(functools.partial(print, said, flush=True))
     server.start()
