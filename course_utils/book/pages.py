@@ -21,7 +21,7 @@ Keep = Callable[[bytes], str]  # takes a picture and gives the address that a pa
 # What is of use in a notebook only: a page ends with its own links, and nothing on it can be checked.
 LEFT_OUT = ("check", "resume", "setup")
 
-_FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?)[ \t]*$", re.MULTILINE)
 _MARKS = re.compile(r"^(#{1,6}) ", re.MULTILINE)
 _LINK = re.compile(r"\]\(<?(\w+)\.ipynb(?:#([^)>\n]+))?>?\)")
@@ -74,7 +74,7 @@ def page(course: Course, lesson: Lesson, places: Places, keep: Keep, repository:
         if cell["cell_type"] == "code" and _OF_A_READER.match(cell["source"].rpartition("\n")[2]):
             continue
         if cell["cell_type"] == "markdown":
-            if marks := _MARKS.findall(_FENCE.sub("", cell["source"])):
+            if marks := _MARKS.findall(FENCE.sub("", cell["source"])):
                 level = len(marks[-1])
             cells.append(cell | {"source": places.linked(_with_pictures(cell, keep), lesson.slug)})
             if len(cells) == 1:
@@ -119,7 +119,7 @@ def _places(cells: list[Cell]) -> dict[str, str]:
     found: dict[str, str] = {}
     for cell in cells:
         if cell["cell_type"] == "markdown":
-            headings = _HEADING.findall(_FENCE.sub("", cell["source"]))
+            headings = _HEADING.findall(FENCE.sub("", cell["source"]))
             found |= {anchor(heading): addresses.anchor(heading) for heading in headings}
             if headings:
                 found[f"cell-id={cell['id']}"] = addresses.anchor(headings[0])

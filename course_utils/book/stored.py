@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_utils.book.pages import picture
+from course_utils.book.pages import FENCE, picture
 from course_utils.lessons.catalog import Course, CourseError, Lesson
 
-_FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1`*[ \t]*$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"#{1,6} +(.+?)[ \t]*$")
 _ENTRY = re.compile(r"^- (.+)\n((?:  .+(?:\n|\Z))+)", re.MULTILINE)
 
@@ -36,7 +35,7 @@ def places(lesson: Lesson) -> Iterator[Place]:
         if cell["cell_type"] == "code" or is_recording(cell):
             yield Place(lesson, heading, cell=cell)
             continue
-        for line in _FENCE.sub("", source).splitlines():
+        for line in FENCE.sub("", source).splitlines():
             if found := _HEADING.match(line):
                 heading = found[1]
             elif line.strip():

@@ -68,7 +68,8 @@ def step_limit(step: Callable[[], Any], device: str | torch.device = "cpu") -> S
 
     It is called ten times: to warm up, to count, and then to time it; the best time counts. The speeds are
     measured with large matrices and vectors: a small step whose weights stay in a cache can be faster than
-    "the least", and while something else runs they come out too low. Raises `ValueError` for a step without a matrix product.
+    "the least", and while something else runs they come out too low. Raises `ValueError` for a step without
+    a matrix product.
     """
     flops: Counter[torch.dtype] = Counter()
     inside: set[int] = set()

@@ -25,7 +25,7 @@ from torch import Tensor
 from course_utils import measure
 from course_utils.exercise import Exercise, Rows, expect
 from course_utils.exercise.kits import gpt, gpt_written
-from course_utils.exercise.kits.gpt_whys import because
+from course_utils.exercise.kits.whys import because
 
 exercise = Exercise(
     minutes=30,

@@ -26,7 +26,7 @@ import torch
 from course_utils.exercise import Exercise, expect
 from course_utils.exercise.kits import gpt, gpt_shipped
 from course_utils.exercise.kits.exported import expect_ended_well, unlogged
-from course_utils.exercise.kits.gpt_whys import because
+from course_utils.exercise.kits.whys import because
 from course_utils.exercise.once import done_before
 
 exercise = Exercise(

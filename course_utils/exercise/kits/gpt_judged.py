@@ -21,7 +21,7 @@ from course_utils.exercise.kits.gpt_run import (
     tiny,
     trained,
 )
-from course_utils.exercise.kits.gpt_whys import because, with_its_why
+from course_utils.exercise.kits.whys import because, with_its_why
 
 DISTANCE = 3e-3  # of central differences: far enough for scores that are rounded to float32
 

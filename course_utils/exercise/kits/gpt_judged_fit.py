@@ -24,7 +24,7 @@ from course_utils.exercise.kits.gpt_run import (
     tiny,
     trained,
 )
-from course_utils.exercise.kits.gpt_whys import because, with_its_why
+from course_utils.exercise.kits.whys import because, with_its_why
 
 # --- 06: the loop ----------------------------------------------------------------------------------------
 

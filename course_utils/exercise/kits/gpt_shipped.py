@@ -10,7 +10,7 @@ from torch import Tensor
 from course_utils import stacks
 from course_utils.exercise import Rows, expect
 from course_utils.exercise.kits.exported import answering, unlogged
-from course_utils.exercise.kits.gpt_whys import because
+from course_utils.exercise.kits.whys import because
 
 Size = tuple[int, int]
 

@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from course_utils.exercise import expect
 from course_utils.exercise.kits import gpt
-from course_utils.exercise.kits.gpt_whys import because
+from course_utils.exercise.kits.whys import because
 
 RATE = 1e-3
 # Several times what bfloat16 makes of losses, gradients and weights in eight steps.

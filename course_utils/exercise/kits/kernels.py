@@ -24,6 +24,7 @@ from course_utils import measure
 from course_utils.exercise import expect
 from course_utils.exercise.given import Given
 from course_utils.exercise.kits import derivatives
+from course_utils.exercise.kits.whys import because
 from course_utils.measure.kernel import KernelTraffic
 from course_utils.measure.kernel_memory import Access, Place
 from course_utils.measure.kernel_watch import compile_again, interpret
@@ -161,16 +162,6 @@ def computed(
         if any(size & (size - 1) for size in shape):
             raise expect.Mismatch(f"a block of shape {tuple(shape)}", "expected: powers of two", why=_POWERS)
     return launches
-
-
-@contextlib.contextmanager
-def because(why: str) -> Iterator[None]:
-    """A `Mismatch` inside has this why, in the place of the check's, unless it has one of its own."""
-    try:
-        yield
-    except expect.Mismatch as told:
-        told.why = told.why or why
-        raise
 
 
 @contextlib.contextmanager

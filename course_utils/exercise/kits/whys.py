@@ -1,4 +1,4 @@
-"""The rule that a capstone's report tells: where a check can fail for several reasons, that of its own."""
+"""The rule that a report tells: where a check can fail for several reasons, each has its own."""
 
 import contextlib
 import functools
